@@ -1,0 +1,79 @@
+"""JupyterLab on the notebooks' folder, for learners who want to change the code."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvlab.app import address
+from kvlab.errors import BadInput
+
+ROOT = Path(__file__).resolve().parents[2]
+FIRST_PORT = 8888
+
+
+@dataclass(frozen=True)
+class LabSettings:
+    """How JupyterLab is started."""
+
+    folder: Path
+    port: int | None = None
+    """None: the first free one from FIRST_PORT on."""
+    open_browser: bool = True
+    verbose: bool = False
+
+
+def serve_lab(settings: LabSettings) -> None:
+    """Serve until Ctrl-C or a termination signal. The address carries a token: whoever has it
+    may run any code here. Raises BadInput for a port that is taken or a missing folder."""
+    folder = settings.folder.absolute()
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: there is no such folder of notebooks")
+    # JupyterLab binds by itself: make sure that it will get the port, and let it go again.
+    sockets = address.listen(settings.port, FIRST_PORT)
+    port = address.number(sockets)
+    for one in sockets:
+        one.close()
+    address.make_importable(str(ROOT))
+    token = secrets.token_urlsafe(24)
+
+    from jupyterlab.labapp import LabApp
+    from traitlets.config import Config
+
+    server = LabApp.initialize_server(
+        argv=[], config=Config(_config(settings, folder, port, token))
+    )
+    address.announce(
+        "JupyterLab is",
+        f"http://{address.HOST}:{port}/lab?token={token}",
+        settings.open_browser,
+    )
+    server.start()
+
+
+def _config(settings: LabSettings, folder: Path, port: int, token: str) -> dict[str, Any]:
+    level = logging.INFO if settings.verbose else logging.ERROR
+    return {
+        "ServerApp": {
+            "ip": address.HOST,
+            "port": port,
+            "port_retries": 0,
+            "root_dir": str(folder),
+            "open_browser": False,
+            "answer_yes": True,  # Ctrl-C ends it without a question
+            "allow_root": True,
+            "log_level": level,
+        },
+        "IdentityProvider": {"token": token},
+        "KernelManager": {"transport_encryption": "auto"},
+        "LabApp": {
+            # The lab asks no other machine for anything.
+            "news_url": None,
+            "check_for_updates_class": "jupyterlab.handlers.announcements.NeverCheckForUpdate",
+            "extension_manager": "readonly",
+            "log_level": level,
+        },
+    }

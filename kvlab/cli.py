@@ -1,0 +1,213 @@
+"""The command line. Each command imports what it needs when it runs, so that `--help` is quick.
+
+Exit status: 0 done, 1 our fault (and: a test stage failed, or the doctor finds that the lab cannot
+run), 2 the input or the machine does not fit: one sentence on stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kvlab.errors import BadInput
+
+if TYPE_CHECKING:
+    from kvlab.engine.report import StepReport
+
+ROOT = Path(__file__).resolve().parents[1]
+
+app = typer.Typer(
+    name="kvlab",
+    help="What an LLM server does when its KV cache runs out, with a real engine.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Port = Annotated[
+    int | None,
+    typer.Option(metavar="PORT", help="Port on 127.0.0.1; without it the next free one is taken."),
+]
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address, open nothing.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show the server's own log.")]
+
+
+@app.command()
+def run(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO-or-FILE", help="figure-1 … figure-5, or a file.")
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Change a value: engine.method=swap."),
+    ] = None,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Print one JSON object instead of the table.")
+    ] = False,
+    trace: Annotated[
+        Path | None, typer.Option("--json", metavar="TRACE", help="Write the trace to this file.")
+    ] = None,
+) -> None:
+    """Run one scenario to its end and print what each step did."""
+    if trace is not None and (trace.is_dir() or not trace.absolute().parent.is_dir()):
+        raise BadInput(f"--json {trace}: give a file in a folder that exists")
+    # stdout belongs to the result, whatever a library may want to print.
+    with contextlib.redirect_stdout(sys.stderr):
+        from kvlab.run import run_scenario
+        from kvlab.scenario import load_scenario
+
+        result = run_scenario(load_scenario(scenario, settings or ()), on_step=_ticker())
+        if trace is not None:
+            try:
+                result.trace.write(trace)
+            except OSError as error:
+                raise BadInput(f"--json {trace}: {error.strerror}") from error
+    if summary:
+        print(json.dumps(result.summary, allow_nan=False))
+    else:
+        from kvlab.step_table import step_table
+
+        print(step_table(result.summary, width=_width()), end="")
+    if trace is not None:
+        print(f"kvlab: trace written to {trace}", file=sys.stderr)
+
+
+def _ticker() -> Any:
+    """Shows on a terminal that a long run is alive; costs nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return None
+    from kvlab.launcher.console import Console
+
+    console = Console()
+
+    def tick(report: StepReport) -> None:
+        if report.step % 50 == 0:
+            console.status(f"step {report.step}")
+
+    return tick
+
+
+def _width() -> int:
+    import shutil
+
+    return max(80, min(100, shutil.get_terminal_size(fallback=(100, 40)).columns))
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine has, what is missing and what to do. Status 1: the lab cannot run."""
+    from kvlab.doctor import examine
+
+    examination = examine(ROOT)
+    print(examination.report(), end="")
+    raise typer.Exit(0 if examination.can_run else 1)
+
+
+@app.command(name="app")
+def app_command(
+    port: Port = None,
+    no_browser: NoBrowser = False,
+    verbose: Verbose = False,
+    notebook: Annotated[
+        Path | None, typer.Option("--notebook", hidden=True, help="Another page than ours.")
+    ] = None,
+) -> None:
+    """Open the lab as a web page. It is served on 127.0.0.1 alone; Ctrl-C ends it."""
+    from kvlab.app.server import DashboardSettings, serve_dashboard
+
+    serve_dashboard(
+        DashboardSettings(
+            notebook=notebook or ROOT / "notebooks" / "dashboard.ipynb",
+            port=port,
+            open_browser=not no_browser,
+            verbose=verbose,
+        )
+    )
+
+
+@app.command()
+def lab(port: Port = None, no_browser: NoBrowser = False, verbose: Verbose = False) -> None:
+    """Open the notebooks in JupyterLab. Ctrl-C ends it."""
+    from kvlab.app.lab_server import LabSettings, serve_lab
+
+    serve_lab(
+        LabSettings(
+            folder=ROOT / "notebooks", port=port, open_browser=not no_browser, verbose=verbose
+        )
+    )
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def test(
+    context: typer.Context,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Also what needs a network, large weights or over a minute."),
+    ] = False,
+) -> None:
+    """Run the suite: ruff, mypy, pytest. Further arguments go to pytest."""
+    from kvlab.suite import run_suite
+
+    raise typer.Exit(run_suite(ROOT, context.args, full))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command; returns the exit status. Nothing but a bug in here raises."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a letter is no error
+    try:
+        status = app(list(arguments), prog_name="kvlab", standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except BadInput as error:
+        return _complain(str(error), 2)
+    except typer.TyperException as error:
+        return _complain(_usage(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("stopped", 130)
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough; keep the interpreter's own flush from complaining.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except ModuleNotFoundError as error:
+        if (error.name or "kvlab").partition(".")[0] != "kvlab":
+            place = ROOT / ".venv"
+            return _complain(f"{error.name} is not installed: remove {place} and start again", 2)
+        return _our_fault(error)
+    except Exception as error:
+        return _our_fault(error)
+
+
+def _usage(error: typer.TyperException) -> str:
+    """A usage error in one sentence; help asked for by giving nothing stays help."""
+    context = getattr(error, "ctx", None)
+    message = " ".join(error.format_message().split())
+    path = getattr(context, "command_path", "kvlab")
+    if context is not None and type(error).__name__ == "NoArgsIsHelpError":
+        print(context.get_help())
+        return "give a command"
+    return f"{message.rstrip('.')} (`{path} --help` tells more)"
+
+
+def _complain(sentence: str, status: int) -> int:
+    print(f"kvlab: {sentence}", file=sys.stderr)
+    return status
+
+
+def _our_fault(error: Exception) -> int:
+    if os.environ.get("KVLAB_DEBUG"):
+        traceback.print_exception(error)
+    text = " ".join(str(error).split())
+    return _complain(
+        f"our fault: {type(error).__name__}: {text} (KVLAB_DEBUG=1 shows where)", 1
+    )

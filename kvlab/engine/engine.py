@@ -1,0 +1,455 @@
+"""The engine: requests come in, each step schedules, executes, samples and delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kvlab.engine.config import EngineConfig
+from kvlab.engine.events import (
+    ActionTaken,
+    Arrived,
+    Finished,
+    KvWritten,
+    StepStarted,
+    TokenDelivered,
+    TokenSampled,
+)
+from kvlab.engine.journal import Journal
+from kvlab.engine.kv_space import KvSpace
+from kvlab.engine.mover import Runner, TextStream
+from kvlab.engine.report import CopyProgress, Snapshot, StepReport
+from kvlab.engine.request import Request, RequestState, Sampled, ScheduledRequest
+from kvlab.engine.resume_method import ResumeMethod
+from kvlab.engine.scheduler import Scheduler, StepPlan
+from kvlab.engine.swap import Swap
+from kvlab.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """Something done from outside at the start of a step: abort, preempt, pause or resume a request.
+
+    `method` (recompute | swap) goes with preempt; None leaves it to the engine.
+    """
+
+    step: int
+    action: str
+    id: str
+    method: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """One output as its user receives it."""
+
+    step: int
+    id: str
+    index: int
+    token: int
+    text: str
+
+
+class Engine:
+    """A continuous-batching engine over a paged KV cache that may run out.
+
+    Two engines never meet: all state is here. `runner` stores KV and computes; without a model a
+    StandInRunner schedules the same way. A step never raises for one request's trouble: that
+    request ends with a finish reason (stop, length, aborted, kv_capacity, rejected, error) and a
+    message, and the others go on.
+    """
+
+    def __init__(self, config: EngineConfig, runner: Runner) -> None:
+        self.config = config
+        self.requests: dict[str, Request] = {}
+        self.steps = 0
+        self._runner = runner
+        self._journal = Journal()
+        self._space = KvSpace(config, runner, self._journal)
+        self._swap = Swap(
+            self._space,
+            runner,
+            self._journal,
+            config.host_blocks,
+            config.copy_blocks_per_step,
+            config.unsafe,
+        )
+        self._scheduler = Scheduler(
+            config,
+            self._space,
+            self._swap,
+            ResumeMethod(config.method, self._swap),
+            self._journal,
+            self._end,
+        )
+        self._pending: list[Request] = []  # they arrive later, in order of arrival
+        self._actions: list[Action] = []
+        self._streams: dict[str, TextStream] = {}
+        self._finished: list[str] = []
+
+    # From outside.
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request; it can first run in the step after `request.arrival_step`.
+
+        Raises BadInput for an id that is taken or a prompt token outside the vocabulary.
+        """
+        if request.id in self.requests:
+            raise BadInput(f"request {request.id!r}: the id is used twice; give each its own.")
+        for place, token in enumerate(request.prompt):
+            if not 0 <= token < self._runner.vocab_size:
+                raise BadInput(
+                    f"request {request.id!r}: prompt token {token} at place {place} is outside the "
+                    f"vocabulary of {self._runner.vocab_size} tokens."
+                )
+        self.requests[request.id] = request
+        self._streams[request.id] = self._runner.text_stream(
+            [text for text in request.stop if isinstance(text, str)]
+        )
+        self._pending.append(request)
+        self._pending.sort(key=lambda pending: pending.arrival_step)
+
+    def add_action(self, action: Action) -> None:
+        """Carry out an action at the start of a later step. Raises BadInput for an unknown id."""
+        if action.id not in self.requests:
+            raise BadInput(f"action at step {action.step}: no request has the id {action.id!r}.")
+        self._actions.append(action)
+
+    def abort(self, id: str) -> None:
+        """End a request at the start of the next step, whatever its state."""
+        self.add_action(Action(step=self.steps + 1, action="abort", id=id))
+
+    @property
+    def has_work(self) -> bool:
+        """Some request has not ended, or a copy is in flight."""
+        live = bool(self._scheduler.running or self._scheduler.waiting)
+        return live or bool(self._pending or self._swap.in_flight)
+
+    def run(self, on_step: Callable[[StepReport], None] | None = None) -> list[StepReport]:
+        """Step until every request has ended and no copy is in flight; at least one step.
+
+        When nothing can ever change any more (all that is left is paused, say), every live request
+        ends with kv_capacity and a message that says who holds what.
+        """
+        reports: list[StepReport] = []
+        while self.has_work or not reports:
+            reports.append(self.step(end_if_stuck=True))
+            if on_step:
+                on_step(reports[-1])
+        return reports
+
+    def stream(self) -> Iterator[Delivered]:
+        """Run, yielding each output token in the order of delivery."""
+        while self.has_work:
+            for event in self.step(end_if_stuck=True).events:
+                if isinstance(event, TokenDelivered):
+                    yield Delivered(event.step, event.id, event.index, event.token, event.text)
+
+    # A step.
+
+    def step(self, *, end_if_stuck: bool = False) -> StepReport:
+        """Schedule, execute, sample and deliver, once."""
+        plan = self._schedule()
+        sampled = self._execute(plan)
+        again = self._note_computed(plan)
+        emitted = self._deliver(sampled)
+        self._swap.advance()
+        self._scheduler.take_failed_restores()
+        if end_if_stuck and self._stuck(plan):
+            self._end_all_stuck()
+        return self._report(plan, emitted, again)
+
+    def _schedule(self) -> StepPlan:
+        self.steps += 1
+        self._journal.step = self.steps
+        self._finished = []
+        self._swap.retire()
+        self._scheduler.begin()
+        self._journal.record(
+            StepStarted,
+            running=self._ids_in_batch(paused=False),
+            waiting=tuple(request.id for request in self._scheduler.waiting),
+            paused=self._ids_in_batch(paused=True),
+            free=self._space.pool.free,
+        )
+        self._receive()
+        self._act()
+        return self._scheduler.schedule()
+
+    def _ids_in_batch(self, *, paused: bool) -> tuple[str, ...]:
+        """Requests of the batch, in the order of their admission: those that take part, or not."""
+        return tuple(
+            request.id
+            for request in self._scheduler.running
+            if (request.state is RequestState.PAUSED) is paused
+        )
+
+    def _receive(self) -> None:
+        """Requests whose time has come join the waiting queue, or are refused at once."""
+        while self._pending and self._pending[0].arrival_step < self.steps:
+            request = self._pending.pop(0)
+            self._journal.record(
+                Arrived,
+                id=request.id,
+                history=len(request.history),
+                max_tokens=request.max_tokens,
+                priority=request.priority,
+            )
+            never = self._scheduler.never_fits(request)
+            if never:
+                request.state = RequestState.WAITING
+                self._end(request, "rejected", f"{request.id} {never}")
+            elif len(request.history) > self._runner.context:
+                request.state = RequestState.WAITING
+                self._end(request, "length", self._too_long(request))
+            else:
+                self._scheduler.enqueue(request)
+
+    def _too_long(self, request: Request) -> str:
+        return (
+            f"the history of {len(request.history)} tokens is longer than the model's context "
+            f"of {self._runner.context}"
+        )
+
+    def _act(self) -> None:
+        due = [action for action in self._actions if action.step <= self.steps]
+        self._actions = [action for action in self._actions if action.step > self.steps]
+        for action in due:
+            request = self.requests[action.id]
+            why = self._applicable(action, request)
+            self._journal.record(ActionTaken, id=action.id, action=action.action, why=why)
+            if why == "taken":
+                self._carry_out(action, request)
+
+    def _applicable(self, action: Action, request: Request) -> str:
+        if request.state is RequestState.FINISHED:
+            return "ended"
+        runs = request.state in (RequestState.RUNNING, RequestState.PAUSED)
+        fits = {
+            "abort": True,
+            "preempt": runs,
+            "pause": request.state is RequestState.RUNNING,
+            "resume": request.state is RequestState.PAUSED,
+        }
+        return "taken" if fits[action.action] else "not_running"
+
+    def _carry_out(self, action: Action, request: Request) -> None:
+        if action.action == "abort":
+            if request in self._pending:
+                self._pending.remove(request)
+            self._end(request, "aborted", None)
+        elif action.action == "preempt":
+            self._scheduler.preempt(request, need_of=None, why="action", method=action.method)
+        elif action.action == "pause":
+            self._scheduler.pause(request, need_of=None)
+        else:
+            self._scheduler.unpause(request)
+
+    def _execute(self, plan: StepPlan) -> Sequence[Sampled]:
+        """Run the model on the batch. If it fails, the requests of the batch end with `error`."""
+        batch = list(plan.batch.values())
+        if not batch:
+            return []
+        try:
+            return self._runner.execute(batch)
+        except (RuntimeError, MemoryError) as error:
+            plan.batch.clear()
+            for scheduled in batch:
+                self._end(self.requests[scheduled.id], "error", f"the model run failed: {error}")
+            return []
+
+    def _note_computed(self, plan: StepPlan) -> int:
+        """Record what now has KV; returns the tokens that were computed again."""
+        total = 0
+        for scheduled in plan.batch.values():
+            request = self.requests[scheduled.id]
+            again = max(0, min(scheduled.end, request.ever_computed) - scheduled.start)
+            self._record_kv(scheduled, request.ever_computed)
+            request.computed = scheduled.end
+            request.ever_computed = max(request.ever_computed, scheduled.end)
+            request.recomputed += again
+            total += again
+        return total
+
+    def _record_kv(self, scheduled: ScheduledRequest, ever_computed: int) -> None:
+        """One event for each block written, split where rebuilt positions end."""
+        size = self.config.block_size
+        first = scheduled.start
+        while first < scheduled.end:
+            rebuilt = first < ever_computed
+            block_end = (first // size + 1) * size
+            end = min(block_end, scheduled.end, ever_computed if rebuilt else scheduled.end)
+            self._journal.record(
+                KvWritten,
+                id=scheduled.id,
+                why="rebuilt" if rebuilt else "first",
+                block=scheduled.table[first // size],
+                logical=first // size,
+                slot=first % size,
+                first=first,
+                last=end - 1,
+            )
+            first = end
+
+    # Outputs.
+
+    def _deliver(self, sampled: Sequence[Sampled]) -> dict[str, tuple[int, ...]]:
+        """Append each selected token to its history and send it; end who is done."""
+        emitted: dict[str, tuple[int, ...]] = {}
+        ended: list[tuple[Request, str, str | None]] = []
+        for choice in sampled:
+            request = self.requests[choice.id]
+            request.history.append(choice.token)
+            index = request.num_outputs - 1
+            self._journal.record(TokenSampled, id=choice.id, index=index, token=choice.token)
+            if choice.logprob is not None:
+                request.logprobs.append(choice.logprob)
+            text = self._streams[choice.id].push(choice.token)
+            reason, message = self._finish_reason(request, choice.token)
+            if reason and not self._streams[choice.id].stopped:
+                text += self._streams[choice.id].flush()
+            self._send(request, choice.token, index, text)
+            emitted[choice.id] = (*emitted.get(choice.id, ()), choice.token)
+            if reason:
+                ended.append((request, reason, message))
+        for request, reason, message in ended:
+            self._end(request, reason, message)
+        return emitted
+
+    def _finish_reason(self, request: Request, token: int) -> tuple[str | None, str | None]:
+        if token in request.stop or self._streams[request.id].stopped:
+            return "stop", None
+        if token in self._runner.eos_ids and not request.ignore_eos:
+            return "stop", None
+        if request.num_outputs >= request.max_tokens:
+            return "length", None
+        if len(request.history) > self._runner.context:
+            return "length", self._too_long(request)
+        return None, None
+
+    def _send(self, request: Request, token: int, index: int, text: str) -> None:
+        request.text += text
+        request.delivered += 1
+        before = request.delivered_steps[-1] if request.delivered_steps else None
+        gap = None if before is None else self.steps - before
+        if gap is not None and request.resumed_step is not None:
+            recovery = self.steps - request.resumed_step + 1
+            request.recovery_steps += recovery
+            request.waiting_steps += gap - recovery
+        request.resumed_step = None
+        request.delivered_steps.append(self.steps)
+        self._journal.record(
+            TokenDelivered, id=request.id, index=index, token=token, text=text, gap=gap
+        )
+
+    # Ends.
+
+    def _end(self, request: Request, reason: str, message: str | None) -> None:
+        """End a request, whatever its state, and release all that it holds."""
+        if request.state is RequestState.FINISHED:
+            return
+        if request.state is RequestState.PENDING:  # aborted before it arrived
+            self._journal.record(
+                Arrived,
+                id=request.id,
+                history=len(request.history),
+                max_tokens=request.max_tokens,
+                priority=request.priority,
+            )
+        scheduler = self._scheduler
+        if request in scheduler.running:
+            scheduler.running.remove(request)
+        if request in scheduler.waiting:
+            scheduler.waiting.remove(request)
+        request.state = RequestState.FINISHED
+        request.finish_reason, request.message = reason, message
+        self._finished.append(request.id)
+        self._journal.record(
+            Finished, id=request.id, why=reason, outputs=request.num_outputs, message=message
+        )
+        release = "aborted" if reason == "aborted" else "finished"
+        self._space.release(request, release, scheduler.next_up())
+        self._swap.cancel(request, release)
+        request.computed = 0
+
+    def _stuck(self, plan: StepPlan) -> bool:
+        """Nothing was done in this step, and nothing will ever make the next one different."""
+        done = plan.batch or plan.victims or plan.admitted or self._finished or self._swap.moved
+        if done or not self.has_work:
+            return False
+        return not (self._swap.in_flight or self._pending or self._actions)
+
+    def _end_all_stuck(self) -> None:
+        live = [*self._scheduler.running, *self._scheduler.waiting]
+        holders = ", ".join(f"{r.id} holds {len(r.table)}" for r in live if r.table)
+        for request in live:
+            needs = self.config.blocks_for(len(request.history)) - len(request.table)
+            message = (
+                f"{request.id} needs {needs} more of {self.config.num_blocks} blocks, "
+                f"{self._space.pool.free} are free and nothing will release one: "
+                f"{holders or 'nobody holds any'}"
+            )
+            request.message = message
+        for request in live:
+            self._end(request, "kv_capacity", request.message)
+
+    # What can be seen.
+
+    def _report(
+        self, plan: StepPlan, emitted: dict[str, tuple[int, ...]], again: int
+    ) -> StepReport:
+        scheduled = {id: len(s.tokens) for id, s in plan.batch.items()}
+        return StepReport(
+            step=self.steps,
+            scheduled=scheduled,
+            admitted=tuple(plan.admitted),
+            resumed=tuple(plan.resumed),
+            finished=tuple(self._finished),
+            victims=tuple(plan.victims),
+            stalled=tuple(plan.stalled),
+            copies=tuple(
+                CopyProgress(copy.request.id, copy.direction, blocks, copy.complete)
+                for copy, blocks in self._swap.take_moved()
+            ),
+            tokens_first=sum(scheduled.values()) - again,
+            tokens_again=again,
+            tokens_from_cache=plan.from_cache,
+            emitted=emitted,
+            events=self._journal.take(),
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Who holds what now, between two steps."""
+        live = [request for request in self.requests.values() if request.live]
+        on_gpu = [request for request in live if request.table]
+        on_host = [request for request in live if request.host_table]
+        pool = self._space.pool
+        return Snapshot(
+            running=self._ids_in_batch(paused=False),
+            waiting=tuple(r.id for r in self._scheduler.waiting),
+            paused=self._ids_in_batch(paused=True),
+            free=pool.free,
+            cached=pool.cached,
+            in_flight=pool.in_flight,
+            reserved_unused=sum(
+                len(r.table) - self.config.blocks_for(r.computed) for r in on_gpu
+            ),
+            host_free=self._swap.host.free,
+            blocks={r.id: tuple(r.table) for r in on_gpu},
+            kv={r.id: r.computed for r in on_gpu},
+            host_blocks={r.id: tuple(r.host_table) for r in on_host},
+            host_kv={r.id: r.host_kv for r in on_host},
+            history={r.id: len(r.history) for r in live},
+        )
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless every block is accounted for; cheap enough for each step of a
+        test, not of a service."""
+        live = [request for request in self.requests.values() if request.live]
+        self._space.pool.check_integrity(request.table for request in live)
+        self._swap.host.check_integrity(request.host_table for request in live)
+
+    @property
+    def blocks_swapped(self) -> tuple[int, int]:
+        """Blocks copied (out, in) so far."""
+        return self._swap.blocks_out, self._swap.blocks_in

@@ -1,0 +1,174 @@
+"""Block tables: how a request's KV positions get physical blocks, share them and give them up."""
+
+from __future__ import annotations
+
+from kvlab.engine.block_pool import BlockPool, chain_hash
+from kvlab.engine.config import EngineConfig
+from kvlab.engine.events import BlockAllocated, BlockCopied, BlockReleased, BlockShared
+from kvlab.engine.journal import Journal
+from kvlab.engine.mover import Mover
+from kvlab.engine.request import Request
+
+
+class KvSpace:
+    """The GPU pool seen from the requests' block tables. Verbs come in pairs: grow, release."""
+
+    def __init__(self, config: EngineConfig, mover: Mover, journal: Journal) -> None:
+        self.config = config
+        self.pool = BlockPool(config.num_blocks, config.free_order)
+        self._mover = mover
+        self._journal = journal
+
+    # Growing.
+
+    def positions_to_reserve(self, request: Request, upto: int) -> int:
+        """Positions that blocks are taken for when `upto` are about to have KV."""
+        if self.config.allocation == "reserve_max":
+            return max(upto, request.most_kv)
+        return upto
+
+    def missing(self, request: Request, upto: int) -> int:
+        """Blocks to take before positions below `upto` can be written: new ones and copies on write."""
+        upto = self.positions_to_reserve(request, upto)
+        new = self.config.blocks_for(upto) - len(request.table)
+        return max(0, new) + (self._shared_tail(request) is not None)
+
+    def _shared_tail(self, request: Request) -> int | None:
+        """Logical index of a block that others share and this request would write into next."""
+        logical = request.computed // self.config.block_size
+        if logical < len(request.table) and self.pool.references(request.table[logical]) > 1:
+            return logical
+        return None
+
+    def grow(self, request: Request, upto: int, why: str) -> None:
+        """Take what `missing` counts; the caller has made sure that it is free."""
+        self._copy_on_write(request)
+        reserved = self.positions_to_reserve(request, upto)
+        count = self.config.blocks_for(reserved) - len(request.table)
+        if count > 0:
+            self.take(request, count, why)
+
+    def take(self, request: Request, count: int, why: str) -> None:
+        """Append `count` free blocks to the table."""
+        logical = len(request.table)
+        blocks = self.pool.allocate(count)
+        request.table.extend(blocks)
+        self._journal.record(
+            BlockAllocated,
+            id=request.id,
+            why=why,
+            blocks=tuple(blocks),
+            logical=logical,
+            free=self.pool.free,
+        )
+
+    def _copy_on_write(self, request: Request) -> None:
+        logical = self._shared_tail(request)
+        if logical is None:
+            return
+        source = request.table[logical]
+        (block,) = self.pool.allocate(1)
+        self._mover.copy_block(source, block)
+        self.pool.release([source])
+        request.table[logical] = block
+        self._journal.record(
+            BlockCopied, id=request.id, logical=logical, source=source, block=block
+        )
+
+    # Giving up.
+
+    def release(
+        self, request: Request, why: str, next_up: tuple[str, int] | None = None, keep: int = 0
+    ) -> None:
+        """Give up all blocks of the table from logical index `keep` on.
+
+        `next_up` is who waits at the head of the queue and the blocks that it needs.
+        """
+        blocks = request.table[keep:]
+        if not blocks:
+            return
+        freed = self.pool.release(blocks)
+        del request.table[keep:]
+        request.hashed_blocks = min(request.hashed_blocks, keep)
+        self.record_release(request, why, blocks, freed, next_up)
+
+    def record_release(
+        self,
+        request: Request,
+        why: str,
+        blocks: list[int],
+        freed: list[int],
+        next_up: tuple[str, int] | None,
+    ) -> None:
+        next_id, next_needs = next_up or (None, None)
+        self._journal.record(
+            BlockReleased,
+            id=request.id,
+            why=why,
+            blocks=tuple(blocks),
+            freed=tuple(freed),
+            cached=tuple(block for block in freed if self.pool.is_cached(block)),
+            free=self.pool.free,
+            next_id=next_id,
+            next_needs=next_needs,
+        )
+
+    # Sharing.
+
+    def _prefix_hash(self, request: Request, logical: int) -> bytes:
+        """Chained hash of the full block `logical` of the request's history."""
+        size = self.config.block_size
+        hashes = request.prefix_hashes
+        while len(hashes) <= logical:
+            start = len(hashes) * size
+            parent = hashes[-1] if hashes else b""
+            hashes.append(chain_hash(parent, request.history[start : start + size]))
+        return hashes[logical]
+
+    def find_prefix(self, request: Request) -> list[int]:
+        """Blocks that already store the start of the history, up to the first miss.
+
+        At least one token is left to process, since its logits select the next one.
+        """
+        if not self.config.prefix_cache:
+            return []
+        found: list[int] = []
+        for logical in range((len(request.history) - 1) // self.config.block_size):
+            block = self.pool.find(self._prefix_hash(request, logical))
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def share_prefix(self, request: Request, blocks: list[int]) -> int:
+        """Start the (empty) table with `blocks`; returns the tokens that need no processing."""
+        tokens = len(blocks) * self.config.block_size
+        if blocks:
+            self.pool.share(blocks)
+            request.table.extend(blocks)
+            request.computed = tokens
+            request.hashed_blocks = len(blocks)
+            self._journal.record(
+                BlockShared,
+                id=request.id,
+                blocks=tuple(blocks),
+                logical=0,
+                refs=tuple(self.pool.references(block) for block in blocks),
+                tokens=tokens,
+                free=self.pool.free,
+            )
+        return tokens
+
+    def remember_full_blocks(self, request: Request, upto: int) -> None:
+        """Blocks that positions below `upto` fill can be shared from now on."""
+        if self.config.prefix_cache:
+            for logical in range(request.hashed_blocks, upto // self.config.block_size):
+                self.pool.remember(request.table[logical], self._prefix_hash(request, logical))
+                request.hashed_blocks = logical + 1
+
+    def forget_unwritten_blocks(self, request: Request) -> None:
+        """Undo remember_full_blocks for positions that will not be written after all."""
+        full = request.computed // self.config.block_size
+        for logical in range(full, request.hashed_blocks):
+            self.pool.forget(request.table[logical])
+        request.hashed_blocks = min(request.hashed_blocks, full)

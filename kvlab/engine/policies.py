@@ -1,0 +1,82 @@
+"""Who is paused when a block is needed and none is free.
+
+Each policy ranks the candidates; the highest rank is the victim, and among equals the newest of the
+running. vLLM's V1 engine takes the newest (or, with priorities, the lowest); others are argued for.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kvlab.engine.config import VictimFunction
+
+
+class PolicyError(RuntimeError):
+    """A victim function raised, or named a request that is not a candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What a policy may know of a running request. Counts are tokens, or blocks where named."""
+
+    id: str
+    priority: int
+    computed: int
+    outputs: int
+    max_tokens: int
+    blocks: int
+    reclaimable: int  # blocks that only this request refers to
+
+    @property
+    def cost_score(self) -> float:
+        """reclaimable blocks / tokens to redo x share of the output still to come.
+
+        High where a pause frees much, redoes little, and the request would go on growing.
+        """
+        to_come = (self.max_tokens - self.outputs) / self.max_tokens
+        return self.reclaimable / max(1, self.computed) * to_come
+
+
+RANKS: dict[str, Callable[[Candidate], float]] = {
+    "newest": lambda c: 0,
+    "lowest_priority": lambda c: c.priority,
+    "least_computed": lambda c: -c.computed,
+    "most_computed": lambda c: c.computed,
+    "most_reclaimable": lambda c: c.reclaimable,
+    "cost_score": lambda c: c.cost_score,
+}
+
+
+class VictimPolicy:
+    """Chooses a victim among candidates given in running order, oldest first."""
+
+    def __init__(self, victim: str | VictimFunction, seed: int = 0) -> None:
+        self._victim = victim
+        self._random = random.Random(seed)
+
+    @property
+    def name(self) -> str:
+        """The policy's name in reports and traces."""
+        return self._victim if isinstance(self._victim, str) else "function"
+
+    def choose(self, candidates: Sequence[Candidate], in_need: str) -> str:
+        """The victim's id. `candidates` is not empty. Raises PolicyError for a bad function."""
+        if not isinstance(self._victim, str):
+            return self._ask(self._victim, candidates, in_need)
+        if self._victim == "oldest":
+            return candidates[0].id
+        if self._victim == "random":
+            return self._random.choice(candidates).id
+        rank = RANKS[self._victim]
+        return max(reversed(candidates), key=rank).id
+
+    def _ask(self, function: VictimFunction, candidates: Sequence[Candidate], need: str) -> str:
+        try:
+            chosen = function(candidates, need)
+        except Exception as error:  # a visitor's code: whatever it raises is its own fault
+            raise PolicyError(f"the victim function raised {error!r}") from error
+        if chosen not in [candidate.id for candidate in candidates]:
+            raise PolicyError(f"the victim function named {chosen!r}, which is not a candidate")
+        return chosen

@@ -1,0 +1,161 @@
+"""A request as the engine sees it: what is known, what is computed, what is sent, what is held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kvlab.errors import BadInput
+
+
+class RequestState(StrEnum):
+    """Where a request is. `preempted` waits without KV on the GPU, `swapped` has it in host blocks."""
+
+    PENDING = "pending"  # arrives later
+    WAITING = "waiting"
+    RUNNING = "running"
+    PAUSED = "paused"  # in the batch, skipped, keeps its blocks
+    PREEMPTED = "preempted"
+    SWAPPING_OUT = "swapping_out"
+    SWAPPED = "swapped"
+    SWAPPING_IN = "swapping_in"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How the next token is chosen. Temperature 0 is greedy; the stream is keyed by (seed, position)."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 1
+    logprobs: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature <= 100:
+            raise BadInput(f"temperature = {self.temperature!r} must be from 0 to 100.")
+        if not 0 < self.top_p <= 1:
+            raise BadInput(f"top_p = {self.top_p!r} must be above 0 and at most 1.")
+        if self.top_k < 0:
+            raise BadInput(f"top_k = {self.top_k!r} must be 0 (no limit) or more.")
+
+
+@dataclass(slots=True, kw_only=True)
+class Request:
+    """One request and its counters.
+
+    Four numbers that people confuse stay apart: `history` (prompt and selected outputs) is
+    len(history); `computed` counts positions whose KV is on the GPU; `delivered` counts outputs that
+    the user has; len(table) is the blocks held. While a request decodes, computed lags history by
+    one: the token just selected has no KV until it is processed as the next input.
+
+    Raises BadInput for an empty prompt or max_tokens below 1.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    max_tokens: int
+    priority: int = 0
+    arrival_step: int = 0
+    sampling: Sampling = field(default_factory=Sampling)
+    stop: tuple[str | int, ...] = ()
+    ignore_eos: bool = True
+
+    state: RequestState = RequestState.PENDING
+    history: list[int] = field(init=False)
+    computed: int = field(default=0, init=False)
+    ever_computed: int = field(default=0, init=False)  # positions below were computed at least once
+    delivered: int = field(default=0, init=False)
+    table: list[int] = field(default_factory=list, init=False)
+    host_table: list[int] = field(default_factory=list, init=False)
+    host_kv: int = field(default=0, init=False)  # positions in the host blocks
+    prefix_hashes: list[bytes] = field(default_factory=list, init=False)  # of full history blocks
+    hashed_blocks: int = field(default=0, init=False)  # leading table blocks in the prefix index
+    paused_for: str | None = field(default=None, init=False)  # id in need; None: an action's pause
+
+    text: str = field(default="", init=False)
+    logprobs: list[float] = field(default_factory=list, init=False)
+    delivered_steps: list[int] = field(default_factory=list, init=False)
+    preemptions: int = field(default=0, init=False)
+    recomputed: int = field(default=0, init=False)
+    from_cache: int = field(default=0, init=False)
+    waiting_steps: int = field(default=0, init=False)
+    recovery_steps: int = field(default=0, init=False)
+    resumed_step: int | None = field(default=None, init=False)  # since the last delivered token
+    finish_reason: str | None = field(default=None, init=False)
+    message: str | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if not self.prompt:
+            raise BadInput(f"request {self.id!r}: the prompt is empty; give at least one token.")
+        if self.max_tokens < 1:
+            raise BadInput(f"request {self.id!r}: max_tokens = {self.max_tokens} must be 1 or more.")
+        self.history = list(self.prompt)
+
+    @property
+    def outputs(self) -> list[int]:
+        """Selected output tokens, oldest first."""
+        return self.history[len(self.prompt) :]
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.history) - len(self.prompt)
+
+    @property
+    def samplings(self) -> tuple[Sampling, ...]:
+        """How each token that follows the history is to be selected."""
+        return (self.sampling,)
+
+    @property
+    def live(self) -> bool:
+        return self.state not in (RequestState.PENDING, RequestState.FINISHED)
+
+    @property
+    def has_run(self) -> bool:
+        """It was in the batch before: coming back is a resume, not an admission."""
+        return self.preemptions > 0
+
+    @property
+    def most_kv(self) -> int:
+        """Positions that KV can be needed for: the last output is never processed."""
+        return len(self.prompt) + self.max_tokens - 1
+
+    @property
+    def gaps(self) -> list[int]:
+        """Steps between consecutive deliveries."""
+        steps = self.delivered_steps
+        return [later - earlier for earlier, later in zip(steps, steps[1:], strict=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRequest:
+    """A request's share of one step: `tokens` are its history from position `start` on.
+
+    `table` covers every position up to start + len(tokens). One token after the last of them is to
+    be selected for each entry of `sampling` (none: more of the history is still to come).
+    """
+
+    id: str
+    tokens: tuple[int, ...]
+    start: int
+    table: tuple[int, ...]
+    sampling: tuple[Sampling, ...]
+
+    @property
+    def end(self) -> int:
+        """Positions with KV once this is executed."""
+        return self.start + len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A selected token and, when asked for, its log-probability (natural log, before temperature)."""
+
+    id: str
+    token: int
+    logprob: float | None = None
+
+
+Batch = Sequence[ScheduledRequest]

@@ -1,0 +1,49 @@
+"""A runner without a model: scheduling runs alone, and tokens are stand-ins that say so."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+from kvlab.engine.mover import Pairs
+from kvlab.engine.request import Batch, Sampled
+
+
+class StandInText:
+    """Text of a stand-in token: its number. Stop strings never match numbers of a stand-in."""
+
+    stopped = False
+
+    def push(self, token: int) -> str:
+        return f" {token}"
+
+    def flush(self) -> str:
+        return ""
+
+
+class StandInRunner:
+    """Stores no KV. The token after position p depends on p and the token there alone, so that a
+    preemption cannot change it."""
+
+    vocab_size = 1_000
+    context = 1_000_000
+    eos_ids: frozenset[int] = frozenset()
+
+    def execute(self, batch: Batch) -> list[Sampled]:
+        return [
+            Sampled(scheduled.id, zlib.crc32(f"{scheduled.tokens[-1]},{at}".encode()) % 1_000, None)
+            for scheduled in batch
+            for at in range(scheduled.end, scheduled.end + len(scheduled.sampling))
+        ]
+
+    def copy_out(self, pairs: Pairs) -> None:
+        pass
+
+    def copy_in(self, pairs: Pairs) -> None:
+        pass
+
+    def copy_block(self, source: int, target: int) -> None:
+        pass
+
+    def text_stream(self, stop: Sequence[str]) -> StandInText:
+        return StandInText()

@@ -1,0 +1,1 @@
+"""From a bare Python to a running lab. Standard library only: nothing is installed yet."""

@@ -1,0 +1,155 @@
+"""One scenario, run to its end on a real engine, recorded."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kvlab.engine.engine import Engine
+from kvlab.engine.mover import Runner
+from kvlab.engine.report import StepReport
+from kvlab.engine.stand_in import StandInRunner
+from kvlab.errors import BadInput
+from kvlab.scenario import Scenario
+from kvlab.trace.document import Trace
+from kvlab.trace.recorder import Probe, Recorder
+
+if TYPE_CHECKING:
+    from kvlab.models.loading import LoadedModel
+
+MOST_PROBED_SLOTS = 4_096
+"""Values are looked at in pools of up to so many slots: each look reads a block back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run. `runner` still has the pools as the run left them."""
+
+    scenario: Scenario
+    trace: Trace
+    engine: Engine
+    runner: Runner
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return self.trace.summary
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a scenario runs on, and how a trace describes it."""
+
+    runner: Runner
+    probe: Probe | None
+    encode: Callable[[str], list[int]]
+    token_text: Callable[[int], str]
+    run: dict[str, Any]
+    model: dict[str, Any]
+    bytes_per_block: int
+
+
+def run_scenario(
+    scenario: Scenario,
+    on_step: Callable[[StepReport], None] | None = None,
+    model: LoadedModel | None = None,
+) -> Run:
+    """Run to the end and record. `model`, already loaded, saves loading it again.
+
+    Raises BadInput for what cannot run: a missing model, a device that is not there, a prompt that
+    does not fit the model, too little memory for the pools.
+    """
+    ground = stand_ins(scenario) if scenario.model is None else with_model(scenario, model)
+    engine = Engine(scenario.engine, ground.runner)
+    for request in scenario.requests(ground.encode):
+        engine.add_request(request)
+    for action in scenario.actions:
+        engine.add_action(action)
+    recorder = Recorder(engine, ground.probe)
+    while engine.has_work or not engine.steps:
+        started = time.perf_counter()
+        report = engine.step(end_if_stuck=True)
+        recorder.record(report, time.perf_counter() - started)
+        if on_step:
+            on_step(report)
+    trace = recorder.trace(
+        scenario.document, ground.run, ground.model, ground.token_text, ground.bytes_per_block
+    )
+    return Run(scenario, trace, engine, ground.runner)
+
+
+def stand_ins(scenario: Scenario) -> Ground:
+    """Scheduling alone: no model, no tensors."""
+
+    def encode(text: str) -> list[int]:
+        raise BadInput(
+            f"scenario {scenario.name}: model: null has no tokenizer for the prompt {text[:40]!r}; "
+            "give token ids."
+        )
+
+    return Ground(
+        runner=StandInRunner(),
+        probe=None,
+        encode=encode,
+        token_text=lambda token: f"[{token}]",
+        run={"device": "none", "device_name": "none", "dtype": "none", "torch": None},
+        model={"name": None, "stand_in": True, "context": StandInRunner.context}
+        | dict.fromkeys(("layers", "kv_heads", "head_dim", "kv_bytes_per_token"), 0),
+        bytes_per_block=0,
+    )
+
+
+def with_model(scenario: Scenario, loaded: LoadedModel | None) -> Ground:
+    """A model with its KV pools on the scenario's device."""
+    import torch  # late: replaying and scheduling need none of it
+
+    from kvlab.models.loading import load_model
+    from kvlab.runtime.model_runner import ModelRunner
+    from kvlab.runtime.probe import CacheProbe
+
+    document, settings = scenario.document, scenario.engine
+    if loaded is None:
+        loaded = load_model(
+            str(scenario.model),
+            device=document["device"],
+            dtype=document["dtype"],
+            base=scenario.base,
+        )
+    runner = ModelRunner(
+        loaded,
+        num_blocks=settings.num_blocks,
+        block_size=settings.block_size,
+        host_blocks=settings.host_blocks,
+    )
+    small = settings.num_blocks * settings.block_size <= MOST_PROBED_SLOTS
+    config = loaded.config
+    device = loaded.device.type
+    return Ground(
+        runner=runner,
+        probe=CacheProbe(runner.cache) if small else None,
+        encode=loaded.encode,
+        token_text=loaded.token_text,
+        run={
+            "device": device,
+            "device_name": torch.cuda.get_device_name() if device == "cuda" else cpu_name(),
+            "dtype": document["dtype"],
+            "torch": torch.__version__,
+        },
+        model={
+            "name": loaded.name,
+            "stand_in": False,
+            "layers": config.num_layers,
+            "kv_heads": config.num_kv_heads,
+            "head_dim": config.head_dim,
+            "context": config.max_positions,
+            "kv_bytes_per_token": config.kv_values_per_token * loaded.dtype.itemsize,
+        },
+        bytes_per_block=runner.cache.bytes_per_block,
+    )
+
+
+def cpu_name() -> str:
+    """What the platform calls its processor."""
+    return platform.processor() or platform.machine()

@@ -1,0 +1,260 @@
+"""Scenario files: requests, engine settings and actions that a person writes by hand.
+
+YAML or JSON, checked against kvlab/schemas/scenario.schema.json and read with a safe loader. A
+scenario names models and shipped scenarios, never code.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kvlab.engine.config import EngineConfig
+from kvlab.engine.engine import Action
+from kvlab.engine.request import Request, Sampling
+from kvlab.errors import BadInput, NotSupportedYet
+from kvlab.schemas import check
+
+ENGINE_DEFAULTS: dict[str, Any] = {
+    "host_blocks": 4,
+    "method": "recompute",
+    "victim": "newest",
+    "free_order": "head_first",
+    "prefix_cache": False,
+    "allocation": "on_demand",
+    "preset": None,
+    "step_tokens": None,
+    "chunk_tokens": None,
+    "max_running": None,
+    "watermark_blocks": 0,
+    "admission": "whole_sequence",
+    "copy_blocks_per_step": None,
+    "unsafe": [],
+}
+PRESETS: dict[str, dict[str, Any]] = {
+    "vllm_v1": {"victim": "newest", "free_order": "vllm_v1", "admission": "whole_sequence"}
+}
+REQUEST_DEFAULTS: dict[str, Any] = {
+    "arrival_step": 0,
+    "priority": 0,
+    "temperature": 0.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "seed": 1,
+    "n": 1,
+    "stop": [],
+    "logprobs": False,
+    "ignore_eos": True,
+}
+DEFAULTS: dict[str, Any] = {
+    "title": "",
+    "model": "story",
+    "device": "auto",
+    "dtype": "float32",
+    "actions": [],
+    "lesson": {},
+}
+VERBS = ("abort", "preempt", "pause", "resume")
+LARGEST_FILE = 4_000_000  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A checked scenario. `document` holds every key of the contract, defaults filled in; `raw`
+    only what was written.
+
+    `base` is the folder from which a relative model folder is found.
+    """
+
+    document: dict[str, Any]
+    raw: dict[str, Any]
+    base: Path
+
+    @property
+    def name(self) -> str:
+        return self.document["name"]
+
+    @property
+    def title(self) -> str:
+        return self.document["title"] or self.name
+
+    @property
+    def model(self) -> str | None:
+        """`story`, a folder, or None: scheduling only, tokens are stand-ins."""
+        return self.document["model"]
+
+    @property
+    def lesson(self) -> dict[str, Any]:
+        return self.document["lesson"]
+
+    @property
+    def engine(self) -> EngineConfig:
+        """The engine's settings. Raises BadInput for values that contradict each other."""
+        settings = {k: v for k, v in self.document["engine"].items() if k != "preset"}
+        return EngineConfig(**settings | {"unsafe": tuple(settings["unsafe"])})
+
+    def requests(self, encode: Any) -> list[Request]:
+        """Fresh requests; `encode` turns a text prompt into token ids."""
+        return [request_from(raw, encode) for raw in self.document["requests"]]
+
+    @property
+    def actions(self) -> list[Action]:
+        return [
+            Action(step=raw["step"], action=verb, id=raw[verb], method=raw.get("method"))
+            for raw in self.document["actions"]
+            for verb in VERBS
+            if verb in raw
+        ]
+
+    def with_settings(self, settings: Sequence[str]) -> Scenario:
+        """A copy with `PATH=VALUE` settings applied, checked again."""
+        document = copy.deepcopy(self.raw)
+        for setting in settings:
+            apply_setting(document, setting)
+        return scenario_from(document, self.base, f"scenario {self.name}")
+
+
+def request_from(raw: dict[str, Any], encode: Any) -> Request:
+    """A request of the engine from its checked entry in a scenario."""
+    prompt = raw["prompt"]
+    sampling = ("temperature", "top_p", "top_k", "seed", "logprobs")
+    return Request(
+        id=raw["id"],
+        prompt=tuple(encode(prompt) if isinstance(prompt, str) else prompt),
+        max_tokens=raw["max_tokens"],
+        priority=raw["priority"],
+        arrival_step=raw["arrival_step"],
+        stop=tuple(raw["stop"]),
+        ignore_eos=raw["ignore_eos"],
+        sampling=Sampling(**{key: raw[key] for key in sampling}),
+    )
+
+
+def load_scenario(name_or_path: str, settings: Sequence[str] = ()) -> Scenario:
+    """A shipped scenario by name, or a file, with `PATH=VALUE` settings applied.
+
+    Raises BadInput, naming file and place, for a scenario that is missing or does not fit.
+    """
+    shipped = files("kvlab.lessons").joinpath("scenarios", f"{name_or_path}.yaml")
+    path = Path(str(shipped)) if shipped.is_file() else Path(name_or_path)
+    what = f"scenario {name_or_path}"
+    if not path.is_file():
+        raise BadInput(
+            f"{what}: there is no such file, and no shipped scenario of this name; shipped are "
+            f"{', '.join(scenario_names())}."
+        )
+    document = read_document(path, what)
+    for setting in settings:
+        apply_setting(document, setting)
+    return scenario_from(document, path.resolve().parent, what)
+
+
+def scenario_names() -> list[str]:
+    """The names of the shipped scenarios."""
+    folder = files("kvlab.lessons").joinpath("scenarios")
+    return sorted(item.name[:-5] for item in folder.iterdir() if item.name.endswith(".yaml"))
+
+
+def read_document(path: Path, what: str) -> dict[str, Any]:
+    """The raw mapping in a YAML or JSON file. Raises BadInput."""
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise BadInput(f"{what}: larger than {LARGEST_FILE:,} bytes.")
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except OSError as error:
+        raise BadInput(f"{what}: cannot be read ({error.strerror}).") from None
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        place = " ".join(str(error).split())
+        raise BadInput(f"{what}: not valid YAML or JSON ({place[:200]}).") from None
+    if not isinstance(document, dict):
+        raise BadInput(f"{what}: must be a mapping with name, engine and requests.")
+    return document
+
+
+def apply_setting(document: dict[str, Any], setting: str) -> None:
+    """Change one value: `engine.method=swap`, `requests.B.seed=3`. Raises BadInput."""
+    path, equals, text = setting.partition("=")
+    if not equals or not path:
+        raise BadInput(f"--set {setting}: write it as PATH=VALUE, for example engine.method=swap.")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise BadInput(f"--set {setting}: the value is not valid YAML.") from None
+    *parents, last = path.split(".")
+    target: Any = document
+    for key in parents:
+        target = child(target, key, setting)
+    if isinstance(target, list):
+        raise BadInput(f"--set {setting}: {path} names no single value.")
+    target[last] = value
+
+
+def child(target: Any, key: str, setting: str) -> Any:
+    """The mapping at `key`; in a list, the item with that id."""
+    if isinstance(target, list):
+        found = [item for item in target if isinstance(item, dict) and item.get("id") == key]
+        if not found:
+            raise BadInput(f"--set {setting}: there is no {key!r}.")
+        return found[0]
+    inner = target.setdefault(key, {})
+    if not isinstance(inner, dict | list):
+        raise BadInput(f"--set {setting}: {key} holds a single value.")
+    return inner
+
+
+def scenario_from(raw: dict[str, Any], base: Path, what: str) -> Scenario:
+    """Check a raw document and fill in the defaults. Raises BadInput or NotSupportedYet."""
+    check(raw, "scenario", what)
+    given = raw["engine"]
+    preset = PRESETS.get(given.get("preset") or "", {})
+    document = {
+        **DEFAULTS,
+        **copy.deepcopy(raw),
+        "engine": {**ENGINE_DEFAULTS, **preset, **given},
+        "requests": [{**REQUEST_DEFAULTS, **request} for request in raw["requests"]],
+    }
+    scenario = Scenario(document, raw, base)
+    try:
+        _ = scenario.engine
+        check_ids(document)
+        refuse_unsupported(document)
+    except BadInput as error:
+        raise type(error)(f"{what}: {error}") from None
+    return scenario
+
+
+def check_ids(document: dict[str, Any]) -> None:
+    """Every request has its own id; every action has one verb and names a request."""
+    ids = [request["id"] for request in document["requests"]]
+    for id, times in Counter(ids).items():
+        if times > 1:
+            raise BadInput(f"requests: the id {id!r} is used twice; give each its own.")
+    for place, action in enumerate(document["actions"]):
+        verbs = [verb for verb in VERBS if verb in action]
+        if len(verbs) != 1:
+            raise BadInput(f"actions.{place}: name exactly one of {', '.join(VERBS)}.")
+        if action[verbs[0]] not in ids:
+            raise BadInput(f"actions.{place}: no request has the id {action[verbs[0]]!r}.")
+        if "method" in action and verbs != ["preempt"]:
+            raise BadInput(f"actions.{place}: method goes with preempt alone.")
+
+
+def refuse_unsupported(document: dict[str, Any]) -> None:
+    """Raise NotSupportedYet for parts of the contract that the engine does not have."""
+    engine = document["engine"]
+    unsupported = {
+        "engine.method = auto": engine["method"] == "auto",
+        "engine.unsafe": bool(engine["unsafe"]),
+    } | {f"requests.{r['id']}.n = {r['n']}": r["n"] > 1 for r in document["requests"]}
+    for name, asked in unsupported.items():
+        if asked:
+            raise NotSupportedYet(f"{name} is not supported yet.")

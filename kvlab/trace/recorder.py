@@ -1,0 +1,110 @@
+"""Turns an engine's reports into a trace document while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import kvlab
+from kvlab.engine.engine import Engine
+from kvlab.engine.events import Event, KvWritten
+from kvlab.engine.report import Snapshot, StepReport
+from kvlab.trace.document import FORMAT, VERSION, Trace
+from kvlab.trace.narration import key
+from kvlab.trace.summary import RunFacts, summarise
+
+
+class Probe(Protocol):
+    """Looks at the values that really lie in the KV pool."""
+
+    def look(self, event: KvWritten) -> dict[str, Any]:
+        """Checksum and norms of the slots that the event wrote."""
+        ...
+
+
+class Recorder:
+    """Collects a run step by step. `probe` is None when values are not looked at (no model, or a
+    run too large for it)."""
+
+    def __init__(self, engine: Engine, probe: Probe | None) -> None:
+        self._engine = engine
+        self._probe = probe
+        self._reports: list[StepReport] = []
+        self._states: list[Snapshot] = []
+        self._events: list[dict[str, Any]] = []
+        self._steps: list[dict[str, Any]] = []
+        self._measurements: list[dict[str, Any]] = []
+
+    def record(self, report: StepReport, seconds: float) -> None:
+        """Add one step, right after it was made."""
+        first = len(self._events)
+        for event in report.events:
+            self._measure(event)
+            self._events.append(event_json(event))
+        self._steps.append(
+            {"step": report.step, "first": first, "end": len(self._events), "seconds": seconds}
+        )
+        self._reports.append(report)
+        self._states.append(self._engine.snapshot())
+
+    def _measure(self, event: Event) -> None:
+        if self._probe is not None and isinstance(event, KvWritten):
+            self._measurements.append({"event": len(self._events), **self._probe.look(event)})
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in the engine's steps so far."""
+        return sum(step["seconds"] for step in self._steps)
+
+    def trace(
+        self,
+        scenario: dict[str, Any],
+        run: dict[str, Any],
+        model: dict[str, Any],
+        token_text: Callable[[int], str],
+        bytes_per_block: int,
+    ) -> Trace:
+        """The document of all that was recorded. `run` and `model` are its parts of those names."""
+        config = self._engine.config
+        requests = list(self._engine.requests.values())
+        tokens = sorted({token for request in requests for token in request.history})
+        facts = RunFacts(
+            scenario=scenario["name"],
+            model=scenario["model"],
+            device=run["device"],
+            dtype=run["dtype"],
+            seconds=self.seconds,
+            bytes_per_block=bytes_per_block,
+        )
+        return Trace(
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "kvlab": kvlab.__version__,
+                "recorded": False,
+                "scenario": scenario,
+                "run": run,
+                "model": model,
+                "pool": {
+                    "num_blocks": config.num_blocks,
+                    "block_size": config.block_size,
+                    "host_blocks": config.host_blocks,
+                    "kv_bytes_per_block": bytes_per_block,
+                },
+                "requests": [
+                    {"id": r.id, "prompt": list(r.prompt), "max_tokens": r.max_tokens}
+                    for r in requests
+                ],
+                "tokens": {str(token): token_text(token) for token in tokens},
+                "events": self._events,
+                "steps": self._steps,
+                "measurements": self._measurements,
+                "summary": summarise(facts, self._engine, self._reports, self._states),
+            }
+        )
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    """An event as it stands in a trace, with the key of its narration."""
+    facts = event.as_json()
+    return facts | {"say": key(facts)}

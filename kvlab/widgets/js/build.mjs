@@ -1,0 +1,33 @@
+/** Bundle the player into one module without imports, and its style; see package.json. */
+import { build } from "esbuild";
+import { fileURLToPath } from "node:url";
+
+const here = (path) => fileURLToPath(new URL(path, import.meta.url));
+const out = process.argv[2] ?? here("dist");
+
+const common = { bundle: true, minify: true, charset: "utf8", target: "es2022", logLevel: "warning" };
+
+await build({ ...common, entryPoints: [here("src/player.css")], outfile: `${out}/player.css` });
+await build({
+  ...common,
+  entryPoints: [here("src/index.js")],
+  outfile: `${out}/player.js`,
+  format: "esm",
+  legalComments: "none",
+  plugins: [
+    {
+      // The style goes into the module as the same minified text.
+      name: "css-as-text",
+      setup(build) {
+        build.onLoad({ filter: /\.css$/ }, async ({ path }) => {
+          const { outputFiles } = await build.esbuild.build({
+            ...common,
+            entryPoints: [path],
+            write: false,
+          });
+          return { contents: outputFiles[0].text, loader: "text" };
+        });
+      },
+    },
+  ],
+});

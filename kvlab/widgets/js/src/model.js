@@ -1,0 +1,171 @@
+/** What the views need of a trace besides the state at the cursor, found once. */
+import { owners } from "./owners.js";
+import { timeline } from "./timeline.js";
+import { fill, narrate } from "./words.js";
+
+const MARKS = {
+  block_allocated: "allocated",
+  preempted: "preempted",
+  paused: "preempted",
+  swap_out_started: "copied",
+  swap_in_started: "copied",
+  resumed: "resumed",
+  finished: "finished",
+};
+const MOST_MARKS = 240;
+
+/** @returns everything about a trace that does not depend on the cursor */
+export function prepare(trace, words) {
+  const ids = trace.requests.map((request) => request.id);
+  for (const event of trace.events) {
+    if (event.kind === "arrived" && !ids.includes(event.id)) ids.push(event.id);
+  }
+  const prompts = new Map(trace.requests.map((request) => [request.id, request.prompt ?? []]));
+  return {
+    trace,
+    words,
+    ids,
+    owners: owners(ids),
+    prompts,
+    timeline: timeline(trace, ids),
+    marks: marksOf(trace.events),
+    t: (key, values = {}) => fill(words.player[key] ?? key, values, words),
+    say: (event) => narrate(event, words),
+  };
+}
+
+/** Events that the slider marks: {cursor, mark}. In a long run only the rare ones. */
+function marksOf(events) {
+  const found = [];
+  events.forEach((event, i) => {
+    const mark = Object.hasOwn(MARKS, event.kind) && MARKS[event.kind];
+    if (mark) found.push({ cursor: i + 1, mark });
+  });
+  if (found.length <= MOST_MARKS) return found;
+  return found.filter(({ mark }) => mark === "preempted" || mark === "resumed").slice(0, MOST_MARKS);
+}
+
+/** Index of the step that a cursor stands in, -1 before the first event. */
+export function stepIndex(trace, cursor) {
+  let low = 0;
+  let high = trace.steps.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (trace.steps[middle].first < cursor) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+/** The cursor after the next step's end, or the one before; steps move from end to end. */
+export function stepCursor(trace, cursor, direction) {
+  const ends = [0, ...trace.steps.map((step) => step.end)];
+  if (direction > 0) return ends.find((end) => end > cursor) ?? trace.events.length;
+  return ends.findLast((end) => end < cursor) ?? 0;
+}
+
+/** The cursor just after the next preemption or pause; null: there is none. */
+export function nextPreemption(trace, cursor) {
+  const at = trace.events.findIndex(
+    (event, i) => i >= cursor && (event.kind === "preempted" || event.kind === "paused"),
+  );
+  return at < 0 ? null : at + 1;
+}
+
+/**
+ * The earlier event that an event follows from, as its index, or null: the need behind a
+ * preemption, the release behind an allocation.
+ */
+export function causeOf(events, index) {
+  const event = events[index];
+  const find = (test, sameStep = true) => {
+    for (let i = index - 1; i >= 0; i -= 1) {
+      if (sameStep && events[i].step !== event.step) return null;
+      if (test(events[i])) return i;
+    }
+    return null;
+  };
+  const own = (...kinds) => find((e) => e.id === event.id && kinds.includes(e.kind));
+  const freed = (sameStep) =>
+    find((e) => e.kind === "block_released" && e.freed.length > 0, sameStep);
+  switch (event.kind) {
+    case "preempted":
+    case "paused":
+      if (event.need_of === null) return own("action_taken");
+      return find((e) => e.kind === "block_needed" && e.id === event.need_of);
+    case "stalled":
+      return find((e) => e.kind === "paused") ?? own("block_needed");
+    case "block_released":
+      if (event.why === "swapped_out") return own("swap_out_finished");
+      return event.why === "preempted" ? own("preempted") : null;
+    case "block_allocated":
+      if (event.why === "decode") return own("block_needed") === null ? null : freed(true);
+      return own("resumed", "admitted");
+    case "resumed":
+      return event.why === "pause" ? own("action_taken") : freed(false);
+    case "swap_out_started":
+      return own("preempted");
+    case "swap_in_started":
+      return own("resumed");
+    case "kv_written":
+      return (
+        find((e) => e.kind === "block_allocated" && e.blocks.includes(event.block)) ??
+        own("scheduled")
+      );
+    case "token_delivered":
+      return event.gap > 1 ? own("resumed") : null;
+    default:
+      return null;
+  }
+}
+
+/** What the event at `index` touched, so that the views can ring it. */
+export function touched(trace, index) {
+  const event = trace.events[index];
+  const found = {
+    id: event?.id,
+    blocks: new Set(),
+    hosts: new Set(),
+    slots: null,
+    entries: null,
+    unmet: null,
+    positions: null,
+  };
+  if (!event) return found;
+  for (const block of event.blocks ?? []) found.blocks.add(block);
+  for (const block of event.host_blocks ?? []) found.hosts.add(block);
+  switch (event.kind) {
+    case "block_allocated":
+    case "block_shared":
+      found.entries = [event.logical, event.logical + event.blocks.length - 1];
+      break;
+    case "swap_in_finished":
+      found.entries = [0, event.blocks.length - 1];
+      break;
+    case "block_copied":
+      found.blocks.add(event.block);
+      found.entries = [event.logical, event.logical];
+      break;
+    case "block_needed":
+      found.unmet = event.id;
+      break;
+    case "kv_written":
+      found.slots = {
+        block: event.block,
+        from: event.slot,
+        to: event.slot + event.last - event.first,
+      };
+      found.positions = [event.first, event.last];
+      break;
+    case "scheduled":
+      found.positions = [event.start, event.start + event.tokens - 1];
+      break;
+    case "token_sampled":
+    case "token_delivered": {
+      const prompt = trace.requests.find((request) => request.id === event.id)?.prompt ?? [];
+      found.positions = [prompt.length + event.index, prompt.length + event.index];
+      break;
+    }
+  }
+  return found;
+}

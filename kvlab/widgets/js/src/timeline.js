@@ -1,0 +1,86 @@
+/**
+ * What the time picture shows, from the whole trace: the phases of each request step by step, its
+ * outputs as the user receives them with the gaps between, and the free blocks after each step.
+ *
+ * @typedef {{phase: string, from: number, to: number, tokens: number, state: string}} Segment
+ *   from and to: indices of steps, both included
+ * @typedef {{step: number, index: number, token: number}} Delivery
+ * @typedef {{from: number, to: number, steps: number, recovery: number | null}} Gap
+ */
+import { fold } from "./fold.js";
+
+const PHASES = {
+  prefill: "prefill",
+  decode: "decode",
+  recompute: "recompute",
+  restore_then_decode: "restore",
+};
+const WAITS = {
+  waiting: "waiting",
+  preempted: "preempted",
+  swapping_out: "swapped",
+  swapped: "swapped",
+  swapping_in: "swapped",
+  paused: "paused",
+  running: "stalled",
+};
+/** Phases that grow from step to step as one piece. */
+const JOINED = new Set(["decode", "waiting", "preempted", "swapped", "paused", "stalled", "prefill"]);
+
+export function timeline(trace, ids) {
+  const replay = fold(trace);
+  const lanes = new Map(ids.map((id) => [id, { segments: [], deliveries: [], gaps: [] }]));
+  const free = [];
+  trace.steps.forEach((step, i) => {
+    const events = trace.events.slice(step.first, step.end);
+    const state = replay.to(step.end);
+    free.push(state.free);
+    const ran = scheduled(events);
+    for (const [id, lane] of lanes) {
+      if (state.requests[id]) addPhase(lane, i, ran.get(id), state.requests[id].state);
+    }
+    for (const event of events) receive(lanes, event, i);
+  });
+  return { lanes, free };
+}
+
+/** What went through the model in these events: id to {why, tokens}. */
+function scheduled(events) {
+  const ran = new Map();
+  for (const event of events) {
+    if (event.kind === "unscheduled") ran.delete(event.id);
+    if (event.kind === "scheduled") ran.set(event.id, event);
+  }
+  return ran;
+}
+
+function addPhase(lane, step, ran, state) {
+  if (!ran && state === "finished") return;
+  const phase = ran ? (PHASES[ran.why] ?? "decode") : WAITS[state];
+  const last = lane.segments.at(-1);
+  if (last?.phase === phase && last.to === step - 1 && JOINED.has(phase)) {
+    last.to = step;
+    last.tokens += ran?.tokens ?? 0;
+  } else {
+    lane.segments.push({ phase, from: step, to: step, tokens: ran?.tokens ?? 0 });
+  }
+}
+
+function receive(lanes, event, step) {
+  const lane = lanes.get(event.id);
+  if (!lane) return;
+  if (event.kind === "resumed") lane.resumed = step;
+  if (event.kind !== "token_delivered") return;
+  const before = lane.deliveries.at(-1);
+  if (before && step - before.step > 1) {
+    const steps = step - before.step;
+    const back = lane.resumed > before.step ? lane.resumed : null;
+    lane.gaps.push({
+      from: before.step,
+      to: step,
+      steps,
+      recovery: back === null ? null : step - back + 1,
+    });
+  }
+  lane.deliveries.push({ step, index: event.index, token: event.token });
+}

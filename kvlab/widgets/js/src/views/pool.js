@@ -1,0 +1,227 @@
+/** The GPU pool and the CPU pool: physical blocks keep their place, owners come and go. */
+import { h } from "../dom.js";
+import { icon } from "../icons.js";
+import { badge, marks } from "../owners.js";
+
+/** How much of a block can be drawn: numbered cells, plain cells, or only how full it is. */
+export function density({ num_blocks, block_size }) {
+  if (num_blocks <= 16 && block_size <= 16) return "full";
+  return num_blocks * block_size <= 4096 ? "small" : "tile";
+}
+
+export function pool(model, state, cursor, now) {
+  const { trace, t } = model;
+  const total = trace.pool.num_blocks;
+  const size = density(trace.pool);
+  const copies = state.in_flight ? copiesAt(trace.events, cursor) : new Map();
+  return h(
+    "section",
+    { class: "k-pool", "aria-label": t("gpu_pool") },
+    h(
+      "div",
+      { class: "k-bar" },
+      h("h3", null, t("gpu_pool")),
+      h(
+        "span",
+        { class: "k-free", "data-free": state.free },
+        h("b", null, t("free_of", { free: state.free, total })),
+        state.in_flight > 0 && t("and_in_flight", { blocks: state.in_flight }),
+      ),
+    ),
+    h(
+      "div",
+      {
+        class: "k-blocks",
+        "data-size": size,
+        style: `--slots:${Math.min(trace.pool.block_size, size === "full" ? 8 : 16)}`,
+      },
+      state.blocks.map((block, id) => gpuBlock(model, state, block, id, now, copies.get(id), size)),
+    ),
+  );
+}
+
+/** Block id to the copy that it is part of, for copies under way at the cursor. */
+function copiesAt(events, cursor) {
+  const found = new Map();
+  const ended = new Set();
+  for (let i = cursor - 1; i >= 0; i -= 1) {
+    const event = events[i];
+    if (event.kind === "swap_in_finished" || event.kind === "block_released") {
+      for (const block of event.blocks) if (!found.has(block)) ended.add(block);
+    } else if (event.kind === "swap_out_started" || event.kind === "swap_in_started") {
+      for (const block of event.blocks) {
+        if (ended.has(block) || found.has(block)) continue;
+        found.set(block, { id: event.id, way: event.kind === "swap_out_started" ? "out" : "in" });
+      }
+    }
+  }
+  return found;
+}
+
+function gpuBlock(model, state, block, id, now, copy, size) {
+  const { owners, t } = model;
+  const holders = block.status === "in_flight" ? [copy?.id] : block.owners;
+  const owner = owners.get(holders[0]);
+  const filled = block.cells.filter((cell) => cell?.live).length;
+  const reserved = block.status === "held" && filled === 0;
+  return h(
+    "div",
+    {
+      key: id,
+      class: "k-block",
+      role: "img",
+      "aria-label": describe(model, block, id, copy, filled),
+      "data-block": id,
+      "data-status": block.status,
+      "data-reserved": reserved,
+      "data-now": now.blocks.has(id) || now.slots?.block === id,
+      ...marks(owner),
+    },
+    h(
+      "div",
+      { class: "k-name" },
+      h("span", null, `P${id}`),
+      copy && block.status === "in_flight" && icon(copy.way, "k-way"),
+      block.status === "free"
+        ? size === "full" && h("span", { class: "k-word" }, t(block.cached ? "free_cached" : "free"))
+        : [
+            size === "full" &&
+              block.status === "in_flight" &&
+              h("span", { class: "k-word" }, t("in_flight")),
+            h(
+              "span",
+              { class: "k-holders" },
+              holders
+                .slice(0, 2)
+                .filter((holder) => owners.has(holder))
+                .map((holder) => badge(owners.get(holder))),
+              holders.length > 1 && h("span", { class: "k-refs" }, `×${holders.length}`),
+            ),
+          ],
+    ),
+    size === "tile"
+      ? h("span", { class: "k-fill", style: `--fill:${filled / block.cells.length}` })
+      : h(
+          "div",
+          { class: "k-cells" },
+          block.cells.map((cell, slot) =>
+            gpuCell(model, state, cell, slot, isNow(now, id, slot), size),
+          ),
+        ),
+  );
+}
+
+const isNow = (now, block, slot) =>
+  now.slots?.block === block && slot >= now.slots.from && slot <= now.slots.to;
+
+function gpuCell(model, state, cell, slot, written, size) {
+  const request = cell && state.requests[cell.id];
+  // Every first write is a "first time": the sign matters only beside positions that are not.
+  const how =
+    cell?.live && (cell.how !== "first" || request?.preemptions) ? cell.how : undefined;
+  return h(
+    "span",
+    {
+      class: "k-cell",
+      "data-cell": cell ? (cell.live ? "filled" : "ghost") : "empty",
+      "data-how": how,
+      "data-now": written,
+      title: cell ? tip(model, cell, slot) : undefined,
+      ...(cell ? marks(model.owners.get(cell.id)) : {}),
+    },
+    size === "full" && cell && h("span", { class: "k-number" }, cell.position),
+    size === "full" && how && howSign(how),
+  );
+}
+
+function howSign(how) {
+  if (how === "first") return h("i", { class: "k-sign k-dot" });
+  return icon(how === "rebuilt" ? "rebuilt" : "in", "k-sign");
+}
+
+function tip(model, cell, slot) {
+  return model.t(cell.live ? `cell_${cell.how}` : "cell_ghost", {
+    id: cell.id,
+    position: cell.position,
+    slot,
+  });
+}
+
+function describe({ t }, block, id, copy, filled) {
+  const values = {
+    block: `P${id}`,
+    owners: block.owners,
+    id: copy?.id,
+    filled,
+    slots: block.cells.length,
+    ghosts: block.cells.filter((cell) => cell && !cell.live).length,
+  };
+  if (block.status === "free") return t(values.ghosts ? "block_ghosts" : "block_free", values);
+  if (block.status === "in_flight") return t(`block_${copy?.way ?? "out"}`, values);
+  return t(block.owners.length > 1 ? "block_shared" : "block_held", values);
+}
+
+/** The host pool, small: what is stored for whom. */
+export function hostPool(model, state, now) {
+  const { trace, owners, t } = model;
+  const total = trace.pool.host_blocks;
+  if (!total) return null;
+  return h(
+    "section",
+    { class: "k-host", "aria-label": t("host_pool") },
+    h(
+      "div",
+      { class: "k-bar" },
+      h("h3", null, t("host_pool")),
+      h(
+        "span",
+        { class: "k-free", "data-host-free": state.host_free },
+        h("b", null, t("free_of", { free: state.host_free, total })),
+      ),
+    ),
+    h(
+      "div",
+      { class: "k-hosts", "data-size": density({ ...trace.pool, num_blocks: total }) },
+      state.host_blocks.map((block, id) => {
+        const owner = owners.get(block.owner);
+        const filled = block.cells.filter((cell) => cell?.live).length;
+        const values = { block: `H${id}`, owners: [block.owner], filled, slots: block.cells.length };
+        return h(
+          "div",
+          {
+            key: id,
+            class: "k-block k-small",
+            role: "img",
+            "aria-label": t(block.status === "free" ? "block_free" : "block_stored", values),
+            "data-host": id,
+            "data-status": block.status,
+            "data-now": now.hosts.has(id),
+            ...marks(owner),
+          },
+          h(
+            "div",
+            { class: "k-name" },
+            h("span", null, `H${id}`),
+            owner ? badge(owner) : h("span", { class: "k-word" }, t("free")),
+          ),
+          h(
+            "div",
+            { class: "k-cells" },
+            block.cells.map((cell, slot) =>
+              h(
+                "span",
+                {
+                  class: "k-cell",
+                  "data-cell": cell ? (cell.live ? "filled" : "ghost") : "empty",
+                  title: cell ? tip(model, cell, slot) : undefined,
+                  ...(cell ? marks(owners.get(cell.id)) : {}),
+                },
+                cell && h("span", { class: "k-number" }, cell.position),
+              ),
+            ),
+          ),
+        );
+      }),
+    ),
+  );
+}

@@ -1,0 +1,203 @@
+/** Block tables and request cards: what each request has, knows and still needs. */
+import { h } from "../dom.js";
+import { icon } from "../icons.js";
+import { badge, marks, shortened } from "../owners.js";
+
+/** Logical index to physical block, per request; an unmet need is an empty slot with "?". */
+export function tables(model, state, now) {
+  const { t } = model;
+  return h(
+    "section",
+    { class: "k-tables", "aria-label": t("tables") },
+    h("div", { class: "k-bar" }, h("h3", null, t("tables"))),
+    h(
+      "div",
+      { class: "k-rows", role: "list" },
+      model.ids.map((id) => tableRow(model, state.requests[id], id, now)),
+    ),
+  );
+}
+
+function tableRow(model, request, id, now) {
+  const { owners, t } = model;
+  const owner = owners.get(id);
+  const ringed = (logical) =>
+    now.id === id && now.entries && logical >= now.entries[0] && logical <= now.entries[1];
+  const missing = request?.unmet ? Math.min(request.unmet.needs, 4) : 0;
+  const entry = (logical, name, data) =>
+    h(
+      "span",
+      { class: "k-entry", role: "img", "aria-label": `${logical} → ${name}`, ...data },
+      h("small", null, logical),
+      h("b", null, name),
+    );
+  return h(
+    "div",
+    { key: id, class: "k-row", role: "listitem", "data-table": id, ...marks(owner) },
+    badge(owner),
+    h(
+      "div",
+      { class: "k-entries" },
+      request?.table.map((block, logical) =>
+        entry(logical, `P${block}`, { "data-now": ringed(logical), "data-entry": block }),
+      ),
+      Array.from({ length: missing }, (_, i) =>
+        entry(request.unmet.logical + i, "?", {
+          "data-unmet": "true",
+          "data-now": now.unmet === id,
+          "aria-label": t("unmet", { logical: request.unmet.logical + i }),
+        }),
+      ),
+      request?.host_table.map((block, logical) =>
+        entry(logical, `H${block}`, { "data-host-entry": block }),
+      ),
+      (!request || request.table.length + missing + request.host_table.length === 0) &&
+        h("span", { class: "k-none" }, noBlocks(model, request)),
+    ),
+  );
+}
+
+function noBlocks({ t }, request) {
+  if (!request) return t("not_arrived");
+  if (request.state === "waiting") return t("no_blocks_yet");
+  if (request.state === "finished") return t("no_blocks_finished");
+  if (request.state === "running") return t("no_blocks_yet");
+  return t("no_blocks_kept", { history: request.history });
+}
+
+/** A card per request: state in words, the four numbers that people confuse, the history strip. */
+export function requests(model, state, now, signs) {
+  const { t } = model;
+  return h(
+    "section",
+    { class: "k-requests", "aria-label": t("requests") },
+    h("div", { class: "k-bar" }, h("h3", null, t("requests"))),
+    model.ids.map((id) => card(model, state, id, now, signs)),
+  );
+}
+
+function card(model, state, id, now) {
+  const { owners, t } = model;
+  const request = state.requests[id];
+  const owner = owners.get(id);
+  const held = request ? request.table.length : 0;
+  const numbers = {
+    history: request?.history ?? 0,
+    kv: request?.kv ?? 0,
+    blocks: held,
+    sent: request?.delivered ?? 0,
+  };
+  return h(
+    "article",
+    { key: id, class: "k-card", "data-request": id, "data-state": request?.state, ...marks(owner) },
+    h(
+      "div",
+      { class: "k-line" },
+      badge(owner),
+      h("strong", { class: "k-state" }, stateWords(model, request)),
+      owner.short !== id && h("span", { class: "k-id", title: id, dir: "auto" }, shortened(id)),
+      h(
+        "span",
+        { class: "k-numbers" },
+        Object.entries(numbers).map(([name, value]) =>
+          h("span", { [`data-${name}`]: value }, t(`number_${name}`), " ", h("b", null, value)),
+        ),
+      ),
+    ),
+    strip(model, state, id, now),
+  );
+}
+
+function stateWords({ t }, request) {
+  if (!request) return t("state_absent");
+  if (request.state === "finished") return t(`state_finished_${request.finish}`);
+  if (request.state === "running" && request.unmet) return t("state_unmet");
+  return t(`state_${request.state}`, { method: request.method });
+}
+
+/** Positions of a request whose KV is in blocks that a copy holds. */
+function inFlight(state, id) {
+  const found = new Set();
+  if (!state.in_flight) return found;
+  for (const block of state.blocks) {
+    if (block.status !== "in_flight") continue;
+    for (const cell of block.cells) if (cell?.live && cell.id === id) found.add(cell.position);
+  }
+  return found;
+}
+
+const MOST_CHIPS = 400;
+
+function strip(model, state, id, now) {
+  const { trace, prompts, t } = model;
+  const request = state.requests[id];
+  const prompt = prompts.get(id) ?? [];
+  const history = request ? request.history : 0;
+  const flying = request ? inFlight(state, id) : new Set();
+  const done = Math.max(request?.kv ?? 0, request?.host_kv ?? 0);
+  const from = Math.max(0, history - MOST_CHIPS);
+  const chips = [];
+  for (let position = from; position < history; position += 1) {
+    const output = position - prompt.length;
+    const token = output < 0 ? prompt[position] : request.outputs[output];
+    const name = output < 0 ? `p${position}` : `x${output}`;
+    const where =
+      position < request.kv
+        ? "gpu"
+        : flying.has(position)
+          ? "flight"
+          : position < request.host_kv
+            ? "host"
+            : "none";
+    const text = trace.model.stand_in ? undefined : trace.tokens?.[token];
+    const next = request.state !== "finished" && where === "none" && position >= done;
+    const sent = output >= 0 && output < request.delivered;
+    chips.push(
+      h(
+        "span",
+        {
+          key: position,
+          class: "k-chip",
+          role: "listitem",
+          tabindex: position === from ? "0" : "-1",
+          "data-position": position,
+          "data-kv": where,
+          "data-next": next,
+          "data-output": output >= 0,
+          "data-now":
+            now.id === id &&
+            now.positions !== null &&
+            position >= now.positions[0] &&
+            position <= now.positions[1],
+          "aria-label": [
+            name,
+            text === undefined ? null : quote(model, text),
+            t(`kv_${where}`),
+            sent && t("delivered"),
+            next && t("next_input"),
+          ]
+            .filter(Boolean)
+            .join(", "),
+          "data-tip": `${name} ${text === undefined ? "" : quote(model, text) + " "}· ${t(`kv_${where}`)}`,
+        },
+        h("span", { class: "k-token" }, h("small", null, name), text !== undefined && h("span", { dir: "auto" }, visible(text))),
+        h("i", { class: "k-kv" }),
+        h("span", { class: "k-sent" }, sent && icon("tick")),
+      ),
+    );
+  }
+  return h(
+    "div",
+    { class: "k-strip", role: "list", "aria-label": t("history_of", { id }) },
+    from > 0 && h("span", { key: "more", class: "k-none" }, t("earlier", { tokens: from })),
+    chips.length ? chips : h("span", { key: "none", class: "k-none" }, t("no_history")),
+  );
+}
+
+const quote = ({ words }, text) => words.grammar.quote.replace("{text}", () => text);
+
+/** A token's text in a chip: what cannot be seen gets a sign. */
+function visible(text) {
+  const shown = text.replaceAll("\n", "↵").replaceAll("\t", "⇥").trim();
+  return shown === "" ? (text === "" ? "∅" : "␣") : shortened(shown, 12);
+}
