@@ -67,16 +67,15 @@ def run(
 
         result = run_scenario(load_scenario(scenario, settings or ()), on_step=_ticker())
         if trace is not None:
-            try:
-                result.trace.write(trace)
-            except OSError as error:
-                raise BadInput(f"--json {trace}: {error.strerror}") from error
+            result.trace.write(trace)
     if summary:
         print(json.dumps(result.summary, allow_nan=False))
     else:
         from kvlab.step_table import step_table
 
-        print(step_table(result.summary, width=_width()), end="")
+        words = result.trace.document["tokens"]
+        table = step_table(result.summary, _width(), lambda token: words[str(token)])
+        print(table, end="")
     if trace is not None:
         print(f"kvlab: trace written to {trace}", file=sys.stderr)
 
@@ -146,8 +145,10 @@ def lab(port: Port = None, no_browser: NoBrowser = False, verbose: Verbose = Fal
     )
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def test(
+@app.command(
+    name="test", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def suite_command(
     context: typer.Context,
     full: Annotated[
         bool,
@@ -208,6 +209,4 @@ def _our_fault(error: Exception) -> int:
     if os.environ.get("KVLAB_DEBUG"):
         traceback.print_exception(error)
     text = " ".join(str(error).split())
-    return _complain(
-        f"our fault: {type(error).__name__}: {text} (KVLAB_DEBUG=1 shows where)", 1
-    )
+    return _complain(f"our fault: {type(error).__name__}: {text} (KVLAB_DEBUG=1 shows where)", 1)

@@ -122,6 +122,7 @@ def with_model(scenario: Scenario, loaded: LoadedModel | None) -> Ground:
         num_blocks=settings.num_blocks,
         block_size=settings.block_size,
         host_blocks=settings.host_blocks,
+        keeps_overwritten="write_before_copy_out" in settings.unsafe,
     )
     small = settings.num_blocks * settings.block_size <= MOST_PROBED_SLOTS
     config = loaded.config

@@ -134,6 +134,7 @@ def request_from(raw: dict[str, Any], encode: Any) -> Request:
         arrival_step=raw["arrival_step"],
         stop=tuple(raw["stop"]),
         ignore_eos=raw["ignore_eos"],
+        n=raw["n"],
         sampling=Sampling(**{key: raw[key] for key in sampling}),
     )
 
@@ -226,7 +227,7 @@ def scenario_from(raw: dict[str, Any], base: Path, what: str) -> Scenario:
     try:
         _ = scenario.engine
         check_ids(document)
-        refuse_unsupported(document)
+        check_samples(document)
     except BadInput as error:
         raise type(error)(f"{what}: {error}") from None
     return scenario
@@ -248,13 +249,11 @@ def check_ids(document: dict[str, Any]) -> None:
             raise BadInput(f"actions.{place}: method goes with preempt alone.")
 
 
-def refuse_unsupported(document: dict[str, Any]) -> None:
-    """Raise NotSupportedYet for parts of the contract that the engine does not have."""
-    engine = document["engine"]
-    unsupported = {
-        "engine.method = auto": engine["method"] == "auto",
-        "engine.unsafe": bool(engine["unsafe"]),
-    } | {f"requests.{r['id']}.n = {r['n']}": r["n"] > 1 for r in document["requests"]}
-    for name, asked in unsupported.items():
-        if asked:
-            raise NotSupportedYet(f"{name} is not supported yet.")
+def check_samples(document: dict[str, Any]) -> None:
+    """Forks share their parent's blocks, so that a reservation for each cannot be kept."""
+    for request in document["requests"]:
+        if request["n"] > 1 and document["engine"]["allocation"] == "reserve_max":
+            raise NotSupportedYet(
+                f"requests.{request['id']}.n = {request['n']} together with engine.allocation = "
+                "reserve_max is not supported yet; use on_demand."
+            )

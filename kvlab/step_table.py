@@ -97,20 +97,18 @@ def _delivered(
 
 
 def _events(step: Mapping[str, Any], paused_before: set[str]) -> list[str]:
-    """What happened, causes before effects."""
+    """What happened, causes before effects. Bare numbers count blocks."""
     said = []
     for name in step.get("paused", ()):
         if name not in paused_before:
             said.append(f"{name} paused, keeps its blocks")
     for victim in step["preempted"]:
         held, back = victim["blocks"], victim["reclaimable"]
-        given = counted(back, "block") if back == held else f"{back} of {counted(held, 'block')}"
-        said.append(f"{victim['id']} preempted ({victim['method']}), {given} released")
+        freed = f"{back}" if back == held else f"{back} of {held}"
+        said.append(f"{victim['id']} preempted ({victim['method']}), {freed} freed")
     for copy in step.get("copies", ()):
-        done = "" if copy["done"] else " under way"
-        said.append(
-            f"{copy['id']} copied {copy['direction']}{done}, {counted(copy['blocks'], 'block')}"
-        )
+        verb = "copied" if copy["done"] else "is being copied"
+        said.append(f"{copy['id']} {verb} {copy['direction']}, {copy['blocks']}")
     resumed = step["resumed"]
     for name in resumed:
         said.append(f"{name} resumed")
@@ -118,7 +116,7 @@ def _events(step: Mapping[str, Any], paused_before: set[str]) -> list[str]:
     if fresh:
         said.append(f"{', '.join(fresh)} admitted")
     for stall in step["stalled"]:
-        said.append(f"{stall['id']} stalled, needs {counted(stall['needs'], 'block')}")
+        said.append(f"{stall['id']} stalled, needs {stall['needs']}")
     for name in step["finished"]:
         said.append(f"{name} finished")
     return said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,11 @@ def serve_lab(settings: LabSettings) -> None:
     for one in sockets:
         one.close()
     address.make_importable(str(ROOT))
+    # Where JupyterLab finds our defaults: no news, light or dark as the system has it. What a
+    # person has set for JupyterLab wins over them.
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(
+        filter(None, [os.environ.get("JUPYTER_CONFIG_PATH"), str(ROOT / "assets" / "jupyter")])
+    )
     token = secrets.token_urlsafe(24)
 
     from jupyterlab.labapp import LabApp
@@ -66,6 +72,8 @@ def _config(settings: LabSettings, folder: Path, port: int, token: str) -> dict[
             "answer_yes": True,  # Ctrl-C ends it without a question
             "allow_root": True,
             "log_level": level,
+            # Only for settings of the classic notebook, and prints warnings about them.
+            "jpserver_extensions": {"notebook_shim": False},
         },
         "IdentityProvider": {"token": token},
         "KernelManager": {"transport_encryption": "auto"},

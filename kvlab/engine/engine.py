@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvlab.engine.config import EngineConfig
+from kvlab.engine.cost_model import CostModel
 from kvlab.engine.events import (
     ActionTaken,
     Arrived,
+    DamageFound,
     Finished,
     KvWritten,
     StepStarted,
+    StormDetected,
     TokenDelivered,
     TokenSampled,
 )
@@ -22,6 +27,7 @@ from kvlab.engine.report import CopyProgress, Snapshot, StepReport
 from kvlab.engine.request import Request, RequestState, Sampled, ScheduledRequest
 from kvlab.engine.resume_method import ResumeMethod
 from kvlab.engine.scheduler import Scheduler, StepPlan
+from kvlab.engine.storm import Storm, StormWatch
 from kvlab.engine.swap import Swap
 from kvlab.errors import BadInput
 
@@ -74,18 +80,21 @@ class Engine:
             config.copy_blocks_per_step,
             config.unsafe,
         )
+        self._method = ResumeMethod(config.method, self._swap, runner.costs)
         self._scheduler = Scheduler(
             config,
             self._space,
             self._swap,
-            ResumeMethod(config.method, self._swap),
+            self._method,
             self._journal,
             self._end,
         )
         self._pending: list[Request] = []  # they arrive later, in order of arrival
         self._actions: list[Action] = []
         self._streams: dict[str, TextStream] = {}
+        self._forks: dict[str, list[str]] = {}
         self._finished: list[str] = []
+        self._storm_watch = StormWatch()
 
     # From outside.
 
@@ -102,12 +111,23 @@ class Engine:
                     f"request {request.id!r}: prompt token {token} at place {place} is outside the "
                     f"vocabulary of {self._runner.vocab_size} tokens."
                 )
+        self._register(request)
+        insort(self._pending, request, key=lambda pending: pending.arrival_step)
+
+    def _register(self, request: Request) -> None:
         self.requests[request.id] = request
-        self._streams[request.id] = self._runner.text_stream(
-            [text for text in request.stop if isinstance(text, str)]
-        )
-        self._pending.append(request)
-        self._pending.sort(key=lambda pending: pending.arrival_step)
+        stop = [text for text in request.stop if isinstance(text, str)]
+        self._streams[request.id] = self._runner.text_stream(stop)
+
+    @property
+    def asked(self) -> list[str]:
+        """Ids of the requests that were added, forks left out."""
+        forks = {fork for of in self._forks.values() for fork in of}
+        return [id for id in self.requests if id not in forks]
+
+    def samples(self, id: str) -> list[Request]:
+        """A request and the forks that it has by now: the samples of one prompt."""
+        return [self.requests[of] for of in (id, *self._forks.get(id, ()))]
 
     def add_action(self, action: Action) -> None:
         """Carry out an action at the start of a later step. Raises BadInput for an unknown id."""
@@ -155,9 +175,26 @@ class Engine:
         emitted = self._deliver(sampled)
         self._swap.advance()
         self._scheduler.take_failed_restores()
+        self._watch_for_storm(plan, emitted, again)
         if end_if_stuck and self._stuck(plan):
             self._end_all_stuck()
         return self._report(plan, emitted, again)
+
+    def _watch_for_storm(
+        self, plan: StepPlan, emitted: dict[str, tuple[int, ...]], again: int
+    ) -> None:
+        restored = sum(n for copy, n in self._swap.moved if copy.direction == "in")
+        redone = again + restored * self.config.block_size
+        new = sum(map(len, emitted.values()))
+        storm = self._storm_watch.see(self.steps, len(plan.victims), redone, new)
+        if storm:
+            self._journal.record(
+                StormDetected,
+                since=storm.first,
+                redone=storm.redone,
+                new=storm.new,
+                preemptions=self._storm_watch.preemptions,
+            )
 
     def _schedule(self) -> StepPlan:
         self.steps += 1
@@ -222,7 +259,8 @@ class Engine:
                 self._carry_out(action, request)
 
     def _applicable(self, action: Action, request: Request) -> str:
-        if request.state is RequestState.FINISHED:
+        samples = self.samples(request.id) if action.action == "abort" else [request]
+        if all(sample.state is RequestState.FINISHED for sample in samples):
             return "ended"
         runs = request.state in (RequestState.RUNNING, RequestState.PAUSED)
         fits = {
@@ -237,7 +275,8 @@ class Engine:
         if action.action == "abort":
             if request in self._pending:
                 self._pending.remove(request)
-            self._end(request, "aborted", None)
+            for sample in self.samples(request.id):
+                self._end(sample, "aborted", None)
         elif action.action == "preempt":
             self._scheduler.preempt(request, need_of=None, why="action", method=action.method)
         elif action.action == "pause":
@@ -297,7 +336,7 @@ class Engine:
         """Append each selected token to its history and send it; end who is done."""
         emitted: dict[str, tuple[int, ...]] = {}
         ended: list[tuple[Request, str, str | None]] = []
-        for choice in sampled:
+        for choice in self._with_forks(sampled):
             request = self.requests[choice.id]
             request.history.append(choice.token)
             index = request.num_outputs - 1
@@ -316,6 +355,23 @@ class Engine:
             self._end(request, reason, message)
         return emitted
 
+    def _with_forks(self, sampled: Sequence[Sampled]) -> Iterator[Sampled]:
+        """Give each further first token of a request to a fork of its own."""
+        seen: Counter[str] = Counter()
+        for choice in sampled:
+            number = seen[choice.id]
+            seen[choice.id] += 1
+            yield replace(choice, id=self._fork(choice.id, number)) if number else choice
+
+    def _fork(self, parent_id: str, number: int) -> str:
+        parent = self.requests[parent_id]
+        fork = parent.fork(number)
+        self._register(fork)
+        self._forks.setdefault(parent_id, []).append(fork.id)
+        self._space.share_table(parent, fork)
+        self._scheduler.join_after(parent, fork)
+        return fork.id
+
     def _finish_reason(self, request: Request, token: int) -> tuple[str | None, str | None]:
         if token in request.stop or self._streams[request.id].stopped:
             return "stop", None
@@ -332,10 +388,10 @@ class Engine:
         request.delivered += 1
         before = request.delivered_steps[-1] if request.delivered_steps else None
         gap = None if before is None else self.steps - before
-        if gap is not None and request.resumed_step is not None:
-            recovery = self.steps - request.resumed_step + 1
-            request.recovery_steps += recovery
-            request.waiting_steps += gap - recovery
+        if gap is not None:
+            resumed = request.resumed_step
+            recovery = 0 if resumed is None else self.steps - resumed + 1
+            request.note_gap(gap, recovery)
         request.resumed_step = None
         request.delivered_steps.append(self.steps)
         self._journal.record(
@@ -420,7 +476,7 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """Who holds what now, between two steps."""
-        live = [request for request in self.requests.values() if request.live]
+        live = [*self._scheduler.running, *self._scheduler.waiting]
         on_gpu = [request for request in live if request.table]
         on_host = [request for request in live if request.host_table]
         pool = self._space.pool
@@ -448,6 +504,21 @@ class Engine:
         live = [request for request in self.requests.values() if request.live]
         self._space.pool.check_integrity(request.table for request in live)
         self._swap.host.check_integrity(request.host_table for request in live)
+
+    @property
+    def costs(self) -> CostModel | None:
+        """The rates that method `auto` decided by, once it has."""
+        return self._method.costs
+
+    @property
+    def damage(self) -> list[DamageFound]:
+        """What the unsafe switches have broken so far."""
+        return self._swap.damage
+
+    @property
+    def storms(self) -> list[Storm]:
+        """Preemption storms so far."""
+        return self._storm_watch.storms()
 
     @property
     def blocks_swapped(self) -> tuple[int, int]:

@@ -156,6 +156,19 @@ class BlockCopied(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Forked(Event):
+    """One more sample of `parent`'s prompt runs: it shares all blocks (`refs` references each)."""
+
+    id: str
+    parent: str
+    history: int
+    kv: int
+    max_tokens: int
+    blocks: tuple[int, ...]
+    refs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockReleased(Event):
     """A table gave up blocks; those in `freed` had no other reference and can be allocated now.
 
@@ -369,6 +382,32 @@ class HostBlockReleased(Event):
     why: str
     host_blocks: tuple[int, ...]
     host_free: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamageFound(Event):
+    """Bytes in a block are not those that its request wrote: an ordering was broken on purpose.
+
+    why: the name of the unsafe switch. `layers` lists the layers that differ. `restored`: the values
+    came back from the host pool like that (else they were written over before their last read).
+    """
+
+    id: str
+    why: str
+    block: int
+    logical: int
+    layers: tuple[int, ...]
+    restored: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StormDetected(Event):
+    """In the last steps, from `since` on, more tokens were redone than newly put out."""
+
+    since: int
+    redone: int
+    new: int
+    preemptions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

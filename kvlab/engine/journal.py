@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from kvlab.engine.events import Event
+
+E = TypeVar("E", bound=Event)
 
 
 class Journal:
@@ -12,9 +16,11 @@ class Journal:
         self.step = 0
         self._events: list[Event] = []
 
-    def record(self, event: type[Event], /, **facts: object) -> None:
-        """Append an event of the current step."""
-        self._events.append(event(step=self.step, **facts))
+    def record(self, event: type[E], /, **facts: object) -> E:
+        """Append an event of the current step, and return it."""
+        made = event(step=self.step, **facts)
+        self._events.append(made)
+        return made
 
     def take(self) -> tuple[Event, ...]:
         """The events since the last call."""

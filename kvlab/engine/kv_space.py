@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvlab.engine.block_pool import BlockPool, chain_hash
 from kvlab.engine.config import EngineConfig
-from kvlab.engine.events import BlockAllocated, BlockCopied, BlockReleased, BlockShared
+from kvlab.engine.events import BlockAllocated, BlockCopied, BlockReleased, BlockShared, Forked
 from kvlab.engine.journal import Journal
 from kvlab.engine.mover import Mover
 from kvlab.engine.request import Request
@@ -158,6 +158,21 @@ class KvSpace:
                 free=self.pool.free,
             )
         return tokens
+
+    def share_table(self, parent: Request, fork: Request) -> None:
+        """A fork starts with the parent's blocks; whoever writes into a shared one copies it first."""
+        fork.table = parent.table[: self.config.blocks_for(parent.computed)]
+        self.pool.share(fork.table)
+        self._journal.record(
+            Forked,
+            id=fork.id,
+            parent=parent.id,
+            history=len(fork.history),
+            kv=fork.computed,
+            max_tokens=fork.max_tokens,
+            blocks=tuple(fork.table),
+            refs=tuple(self.pool.references(block) for block in fork.table),
+        )
 
     def remember_full_blocks(self, request: Request, upto: int) -> None:
         """Blocks that positions below `upto` fill can be shared from now on."""

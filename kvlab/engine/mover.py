@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from kvlab.engine.cost_model import CostModel
 from kvlab.engine.request import Batch, Sampled
 
 Pairs = Sequence[tuple[int, int]]
@@ -18,8 +19,12 @@ class CopyError(RuntimeError):
 class Mover(Protocol):
     """Copies whole blocks, every layer, K and V. All may raise CopyError."""
 
-    def copy_out(self, pairs: Pairs) -> None:
-        """GPU block to host block. On return, later writes to the GPU block cannot harm the copy."""
+    def copy_out(self, pairs: Pairs, *, before_last_write: bool = False) -> None:
+        """GPU block to host block. On return, later writes to the GPU block cannot harm the copy.
+
+        `before_last_write` (unsafe, for the lesson): store what was there before the last executed
+        batch wrote, as a copy that did not wait for the write would.
+        """
         ...
 
     def copy_in(self, pairs: Pairs) -> None:
@@ -54,6 +59,14 @@ class Runner(Mover, Protocol):
     vocab_size: int
     context: int  # most positions that a history can have
     eos_ids: frozenset[int]
+
+    def costs(self) -> CostModel:
+        """Rates for method `auto`; measuring them may take a moment."""
+        ...
+
+    def fingerprints(self, blocks: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
+        """For each (GPU block, slots in use from its first on) a checksum of each layer's bytes."""
+        ...
 
     def execute(self, batch: Batch) -> Sequence[Sampled]:
         """Process the batch: write its KV, select tokens. One Sampled per entry of each request's

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kvlab.errors import BadInput
@@ -60,6 +60,7 @@ class Request:
     priority: int = 0
     arrival_step: int = 0
     sampling: Sampling = field(default_factory=Sampling)
+    n: int = 1  # samples of one prompt: forks share its blocks once the prompt is computed
     stop: tuple[str | int, ...] = ()
     ignore_eos: bool = True
 
@@ -81,8 +82,8 @@ class Request:
     preemptions: int = field(default=0, init=False)
     recomputed: int = field(default=0, init=False)
     from_cache: int = field(default=0, init=False)
-    waiting_steps: int = field(default=0, init=False)
-    recovery_steps: int = field(default=0, init=False)
+    gaps: list[int] = field(default_factory=list, init=False)  # steps between deliveries
+    recoveries: list[int] = field(default_factory=list, init=False)  # of each gap; 0: not preempted
     resumed_step: int | None = field(default=None, init=False)  # since the last delivered token
     finish_reason: str | None = field(default=None, init=False)
     message: str | None = field(default=None, init=False)
@@ -105,8 +106,28 @@ class Request:
 
     @property
     def samplings(self) -> tuple[Sampling, ...]:
-        """How each token that follows the history is to be selected."""
-        return (self.sampling,)
+        """How each token that follows the history is to be selected: `n` first tokens, then one."""
+        if self.num_outputs:
+            return (self.sampling,)
+        seed = self.sampling.seed
+        return tuple(replace(self.sampling, seed=seed + fork) for fork in range(self.n))
+
+    def fork(self, number: int) -> Request:
+        """Sample `number` (from 1) of the same prompt, as far as it is computed; blocks not yet."""
+        fork = Request(
+            id=f"{self.id}.{number + 1}",
+            prompt=self.prompt,
+            max_tokens=self.max_tokens,
+            priority=self.priority,
+            arrival_step=self.arrival_step,
+            sampling=replace(self.sampling, seed=self.sampling.seed + number),
+            stop=self.stop,
+            ignore_eos=self.ignore_eos,
+        )
+        fork.computed, fork.ever_computed = self.computed, self.ever_computed
+        fork.hashed_blocks = self.hashed_blocks
+        fork.prefix_hashes = self.prefix_hashes[: self.hashed_blocks]
+        return fork
 
     @property
     def live(self) -> bool:
@@ -122,11 +143,30 @@ class Request:
         """Positions that KV can be needed for: the last output is never processed."""
         return len(self.prompt) + self.max_tokens - 1
 
+    def note_gap(self, gap: int, recovery: int) -> None:
+        """Steps since the delivery before, and how many of them were recovery from a preemption.
+
+        Recovery runs from the step in which the request resumed to the one that delivers; what is
+        left of such a gap was waiting. A gap without a preemption is decoding.
+        """
+        self.gaps.append(gap)
+        self.recoveries.append(recovery)
+
     @property
-    def gaps(self) -> list[int]:
-        """Steps between consecutive deliveries."""
-        steps = self.delivered_steps
-        return [later - earlier for earlier, later in zip(steps, steps[1:], strict=False)]
+    def recovery_steps(self) -> int:
+        return sum(self.recoveries)
+
+    @property
+    def waiting_steps(self) -> int:
+        return sum(gap - back for gap, back in zip(self.gaps, self.recoveries, strict=True) if back)
+
+    @property
+    def split_gaps(self) -> list[dict[str, int]]:
+        """Each gap as {waiting, recovery, decoding}, in steps."""
+        return [
+            {"waiting": gap - back if back else 0, "recovery": back, "decoding": 0 if back else gap}
+            for gap, back in zip(self.gaps, self.recoveries, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from kvlab.engine.cost_model import CostModel
 from kvlab.engine.request import Request
 from kvlab.engine.swap import Swap
 
@@ -22,20 +24,43 @@ class Choice:
 
 
 class ResumeMethod:
-    """Chooses per victim, within what the host pool can hold."""
+    """Chooses per victim, within what the host pool can hold.
 
-    def __init__(self, method: str, swap: Swap) -> None:
+    `costs` is asked once, when `auto` first needs it: measuring takes a moment.
+    """
+
+    def __init__(self, method: str, swap: Swap, costs: Callable[[], CostModel]) -> None:
         self._method = method
         self._swap = swap
+        self._measure = costs
+        self._costs: CostModel | None = None
+
+    @property
+    def costs(self) -> CostModel | None:
+        """The cost model, where `auto` has used one."""
+        return self._costs
 
     def choose(self, request: Request, asked: str | None = None) -> Choice:
         """The method for `request`; `asked` (an action's) goes before the engine's own.
 
-        Swap falls back to recompute when the host pool has no room for the request's KV.
+        Without KV there is nothing to store. Swap falls back to recompute when the host pool has no
+        room for the request's KV; so does auto, with both estimates given all the same.
         """
         method = asked or self._method
-        if method == "swap" and request.computed and not self._swap.fits(request):
-            return Choice("recompute", "host_full")
-        if method == "swap" and request.computed:
-            return Choice("swap")
-        return Choice("recompute")
+        if method not in ("swap", "auto") or not request.computed:
+            return Choice("recompute")
+        fallback = None if self._swap.fits(request) else "host_full"
+        if method == "swap":
+            return Choice("recompute" if fallback else "swap", fallback)
+        recompute_s, swap_s = self._estimates(request)
+        cheaper = "swap" if swap_s < recompute_s else "recompute"
+        if cheaper == "swap" and fallback:
+            return Choice("recompute", fallback, recompute_s, swap_s)
+        return Choice(cheaper, None, recompute_s, swap_s)
+
+    def _estimates(self, request: Request) -> tuple[float, float]:
+        self._costs = self._costs or self._measure()
+        return (
+            self._costs.recompute_seconds(request.computed),
+            self._costs.swap_seconds(self._swap.blocks_to_store(request)),
+        )

@@ -98,6 +98,14 @@ class Scheduler:
             at += 1
         self.waiting.insert(at, request)
 
+    def join_after(self, parent: Request, fork: Request) -> None:
+        """A fork runs from the next step on, right after its parent and its earlier siblings."""
+        at = self.running.index(parent) + 1
+        while at < len(self.running) and self.running[at].id.startswith(f"{parent.id}."):
+            at += 1
+        fork.state = RequestState.RUNNING
+        self.running.insert(at, fork)
+
     def next_up(self) -> tuple[str, int] | None:
         """Who waits at the head of the queue, and the blocks that its whole history needs."""
         if not self.waiting:
@@ -437,7 +445,15 @@ class Scheduler:
 
     def _restore(self, request: Request) -> bool:
         """Bring the head of the queue back from the host pool, if there is room for its history."""
-        if not self._has_room(request, self._blocks_of_history(request)):
+        needs = self._blocks_of_history(request)
+        if "read_before_copy_in" in self.config.unsafe and needs > self._space.pool.free:
+            ending = self._ending_in_this_step()
+            if needs <= self._space.pool.free + sum(len(other.table) for other in ending):
+                self._join(request)
+                self._record_resumed(request, "swap", request.host_kv, 0)
+                self._swap.start_in_too_early(request, ending)
+                return True
+        if not self._has_room(request, needs):
             return False
         self._join(request)
         self._record_resumed(request, "swap", request.host_kv, 0)
@@ -448,6 +464,19 @@ class Scheduler:
         if request.state is RequestState.RUNNING:
             self._schedule_running(request)
         return True
+
+    def _ending_in_this_step(self) -> list[Request]:
+        """Scheduled requests whose last output is selected in this step; nobody else has blocks of
+        theirs."""
+        pool = self._space.pool
+        return [
+            request
+            for request in self.running
+            if request.id in self._plan.batch
+            and self._plan.batch[request.id].sampling
+            and request.num_outputs + 1 == request.max_tokens
+            and pool.reclaimable(request.table) == len(request.table)
+        ]
 
     def _join(self, request: Request) -> None:
         self.waiting.remove(request)

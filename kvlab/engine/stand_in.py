@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
+from kvlab.engine.cost_model import MODELLED, CostModel
 from kvlab.engine.mover import Pairs
 from kvlab.engine.request import Batch, Sampled
 
@@ -25,7 +26,7 @@ class StandInRunner:
     """Stores no KV. The token after position p depends on p and the token there alone, so that a
     preemption cannot change it."""
 
-    vocab_size = 1_000
+    vocab_size = 1 << 31  # a scenario may bring any model's ids; the ones selected are below 1,000
     context = 1_000_000
     eos_ids: frozenset[int] = frozenset()
 
@@ -36,7 +37,13 @@ class StandInRunner:
             for at in range(scheduled.end, scheduled.end + len(scheduled.sampling))
         ]
 
-    def copy_out(self, pairs: Pairs) -> None:
+    def costs(self) -> CostModel:
+        return MODELLED
+
+    def fingerprints(self, blocks: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
+        return [()] * len(blocks)
+
+    def copy_out(self, pairs: Pairs, *, before_last_write: bool = False) -> None:
         pass
 
     def copy_in(self, pairs: Pairs) -> None:

@@ -2,6 +2,8 @@
 
 Three orderings keep it safe: KV is written before it is copied out; the copy out is complete before
 its GPU blocks are released; the last read of a destination block is over before it is copied into.
+Each can be broken on purpose (`unsafe`), to show what it is for. Broken ones are reproducible: a race
+that real hardware may win or lose is lost here every time, and the damage is found by checksums.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from kvlab.engine.events import (
     BlockAllocated,
     CopyFailed,
+    DamageFound,
     HostBlockReleased,
     SwapInAdvanced,
     SwapInFinished,
@@ -72,7 +75,10 @@ class Swap:
         self._mover = mover
         self._journal = journal
         self._rate = rate
+        self._unsafe = unsafe
         self._release_early = "reuse_before_copied" in unsafe
+        self._written: dict[str, list[tuple[int, ...]]] = {}  # what each stored request wrote
+        self.damage: list[DamageFound] = []
         self._copies: list[Copy] = []
         self._count = 0
         self.moved: list[tuple[Copy, int]] = []  # (copy, blocks moved) since the last `take_moved`
@@ -111,6 +117,8 @@ class Swap:
         self._space.release(request, "preempted", keep=stored)
         copy = self._new_copy("out", request, request.table[:], self.host.allocate(stored))
         request.host_table, request.host_kv = copy.host_blocks[:], request.computed
+        if self._unsafe:
+            self._written[request.id] = self._fingerprints(copy.blocks, copy.kv)
         self._journal.record(
             SwapOutStarted,
             id=request.id,
@@ -172,8 +180,16 @@ class Swap:
             logical=0,
             free=pool.free,
         )
+        copy = self._start_in(request, blocks)
+        if self._rate is None:
+            self._move(copy, None)
+            if copy.complete:
+                self._finish_in(copy)
+        return bool(request.host_table) or bool(request.table)
+
+    def _start_in(self, request: Request, blocks: list[int]) -> Copy:
         copy = self._new_copy("in", request, blocks, request.host_table[:])
-        pool.lend(blocks)
+        self._space.pool.lend(blocks)
         request.state = RequestState.SWAPPING_IN
         self._journal.record(
             SwapInStarted,
@@ -183,12 +199,31 @@ class Swap:
             host_blocks=tuple(copy.host_blocks),
             kv=copy.kv,
         )
-        if self._rate is None:
-            self._move(copy, None)
-        return bool(request.host_table) or bool(request.table)
+        return copy
+
+    def start_in_too_early(self, request: Request, ending: list[Request]) -> None:
+        """Unsafe: copy into blocks of `ending` requests, which are still to be read in this step.
+
+        The first blocks are moved before the model runs; the copy is settled after it.
+        """
+        pool, stored = self._space.pool, len(request.host_table)
+        victims = [(r, at, b) for r in ending for at, b in enumerate(r.table)][:stored]
+        blocks = [block for _, _, block in victims]
+        pool.share(blocks)
+        blocks += pool.allocate(stored - len(blocks))
+        size = self._space.config.block_size
+        used = [(block, min(size, r.computed - at * size)) for r, at, block in victims]
+        before = self._mover.fingerprints(used)
+        copy = self._start_in(request, blocks)
+        self._move(copy, self._rate)
+        for (owner, at, block), old, new in zip(
+            victims, before, self._mover.fingerprints(used), strict=True
+        ):
+            self._note_damage(owner, "read_before_copy_in", block, at, old, new, restored=False)
 
     def _finish_in(self, copy: Copy) -> None:
         request = copy.request
+        self._check_restored(copy)
         self._copies.remove(copy)
         self._space.pool.settle(copy.blocks)
         request.table, request.computed = copy.blocks[:], copy.kv
@@ -213,6 +248,9 @@ class Swap:
                     before = copy.done
                     self._move(copy, left)
                     left = None if left is None else left - (copy.done - before)
+        for copy in self.in_flight:
+            if copy.direction == "in" and copy.complete:
+                self._finish_in(copy)
         if self._release_early:
             self.retire()  # their blocks were given away long ago
 
@@ -221,7 +259,8 @@ class Swap:
         out = copy.direction == "out"
         try:
             if out:
-                self._mover.copy_out(pairs)
+                early = "write_before_copy_out" in self._unsafe
+                self._mover.copy_out(pairs, before_last_write=early)
             else:
                 self._mover.copy_in([(host, block) for block, host in pairs])
         except CopyError as error:
@@ -247,13 +286,52 @@ class Swap:
             self._journal.record(
                 SwapOutFinished, id=copy.request.id, copy=copy.number, kv=copy.kv
             )
-        elif copy.complete:
-            self._finish_in(copy)
 
     def take_moved(self) -> list[tuple[Copy, int]]:
         """(copy, blocks moved) since the last call."""
         moved, self.moved = self.moved, []
         return moved
+
+    # Damage.
+
+    def _fingerprints(self, blocks: list[int], kv: int) -> list[tuple[int, ...]]:
+        size = self._space.config.block_size
+        used = [(block, min(size, kv - at * size)) for at, block in enumerate(blocks)]
+        return self._mover.fingerprints(used)
+
+    def _check_restored(self, copy: Copy) -> None:
+        """Compare what came back with what was written before the copy out."""
+        written = self._written.pop(copy.request.id, None)
+        if written is None:
+            return
+        broken = next((u for u in self._unsafe if u != "read_before_copy_in"), self._unsafe[0])
+        restored = self._fingerprints(copy.blocks, copy.kv)
+        for at, (block, old, new) in enumerate(zip(copy.blocks, written, restored, strict=True)):
+            self._note_damage(copy.request, broken, block, at, old, new, restored=True)
+
+    def _note_damage(
+        self,
+        request: Request,
+        why: str,
+        block: int,
+        logical: int,
+        old: tuple[int, ...],
+        new: tuple[int, ...],
+        *,
+        restored: bool,
+    ) -> None:
+        layers = tuple(n for n, (a, b) in enumerate(zip(old, new, strict=True)) if a != b)
+        if layers:
+            event = self._journal.record(
+                DamageFound,
+                id=request.id,
+                why=why,
+                block=block,
+                logical=logical,
+                layers=layers,
+                restored=restored,
+            )
+            self.damage.append(event)
 
     # Giving up.
 

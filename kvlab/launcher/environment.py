@@ -23,11 +23,12 @@ STAMP_FORMAT = 1
 PROBE = """
 import json, sys, sysconfig
 from importlib import metadata
+installed = ((d.metadata["Name"], d.version) for d in metadata.distributions())
 print(json.dumps({
     "version": list(sys.version_info[:2]),
     "prefix": sys.prefix,
     "site_packages": sysconfig.get_path("purelib"),
-    "installed": {d.metadata["Name"]: d.version for d in metadata.distributions() if d.metadata["Name"]},
+    "installed": {name: version for name, version in installed if name},
 }))
 """
 

@@ -227,12 +227,16 @@ def explain(output: str, status: int, log: Path | None) -> str:
     return f"pip could not install: {last}{where}"
 
 
+UNWANTED = {
+    *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV"),
+    *("PYTHONHOME", "PYTHONPATH", "__PYVENV_LAUNCHER__"),
+}
+
+
 def clean_environment() -> dict[str, str]:
     """This process's environment without what would send packages elsewhere than `.venv`, or
     show the child modules of another place."""
-    unwanted = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
-    unwanted += ("PYTHONHOME", "PYTHONPATH", "__PYVENV_LAUNCHER__")
-    kept = {key: value for key, value in os.environ.items() if key not in unwanted}
+    kept = {key: value for key, value in os.environ.items() if key not in UNWANTED}
     return {**kept, "PIP_USER": "0"}
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from kvlab.errors import BadInput
 from kvlab.models.config import ModelConfig
 from kvlab.models.llama import Llama, Rotary
-from kvlab.models.tokenizer import TokenText, Tokenizer
+from kvlab.models.tokenizer import Tokenizer, TokenText
 
 STORY = Path(__file__).resolve().parents[2] / "assets" / "models" / "story"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -67,7 +67,16 @@ class KVCache:
         """The values of a block, [layers, 2, block_size, kv_heads, head_dim] (a view)."""
         return self.data[:, :, block]
 
+    def fingerprint(self, block: int, length: int) -> tuple[int, ...]:
+        """CRC-32 of the bytes of a block's first `length` slots, K and V, for each layer."""
+        return tuple(crc(layer[:, block, :length]) for layer in self.data)
+
     def checksum(self, block: int, length: int | None = None) -> int:
         """CRC-32 of the bytes of a block's first `length` slots (None: all), every layer, K and V."""
-        values = self.block(block)[:, :, :length].contiguous().cpu()
-        return zlib.crc32(string_at(values.data_ptr(), values.numel() * values.element_size()))
+        return crc(self.block(block)[:, :, :length])
+
+
+def crc(values: Tensor) -> int:
+    """CRC-32 of a tensor's bytes."""
+    flat = values.contiguous().cpu()
+    return zlib.crc32(string_at(flat.data_ptr(), flat.numel() * flat.element_size()))

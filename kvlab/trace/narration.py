@@ -72,7 +72,7 @@ def arguments(event: Event) -> dict[str, Any]:
     """The event's fields and what follows from them.
 
     last: last position scheduled; fresh: positions that are computed for the first time;
-    logicals: table indices of new blocks; kept: blocks that others still use; before: index of the
+    logicals: table indices of new blocks; count: damaged layers; kept: blocks that others still use; before: index of the
     output before.
     """
     found = dict(event)
@@ -87,6 +87,8 @@ def arguments(event: Event) -> dict[str, Any]:
         found["logicals"] = list(range(first, first + len(event["blocks"])))
     elif kind == "block_released":
         found["kept"] = len(event["blocks"]) - len(event["freed"])
+    elif kind == "damage_found":
+        found["count"] = len(event["layers"])
     elif kind == "token_delivered":
         found["before"] = event["index"] - 1
     return found
@@ -145,7 +147,8 @@ def _variants(event: Event) -> list[str]:
     match kind:
         case "step_started":
             found = {(True, True): "both", (True, False): "running", (False, True): "waiting"}
-            return [found.get((bool(event["running"]), bool(event["waiting"])), "empty")]
+            who = found.get((bool(event["running"]), bool(event["waiting"])), "empty")
+            return [who, *(["paused"] if event.get("paused") else [])]
         case "action_taken":
             return [event["action"] if why == "taken" else str(why)]
         case "admitted":
@@ -169,6 +172,8 @@ def _variants(event: Event) -> list[str]:
         case "token_delivered":
             gap = event["gap"]
             return ["first"] if gap is None else ["late"] if gap > 1 else []
+        case "damage_found":
+            return ["restored" if event["restored"] else "overwritten"]
         case "finished":
             return [str(why), *(["message"] if event["message"] else [])]
     return [] if why is None else [str(why)]
@@ -178,7 +183,9 @@ def _released(event: Event) -> list[str]:
     found = ["shared"] if len(event["freed"]) < len(event["blocks"]) else []
     if event["next_id"] is None:
         return found
-    return [*found, "self" if event["next_id"] == event["id"] else "next"]
+    # Who is preempted waits at the head of the queue itself.
+    own = event["next_id"] == event["id"] and event["why"] in ("preempted", "swapped_out")
+    return [*found, "self" if own else "next"]
 
 
 def _scheduled(event: Event) -> list[str]:

@@ -7,6 +7,7 @@ equal at every cursor of every lesson. State is plain JSON data, so that it can 
     free          blocks that an allocation could take; host_free likewise in the host pool
     in_flight     blocks that belong to a copy under way: neither free nor held
     blocks[b]     status free | held | in_flight; owners, ids in the order they came; cached;
+                  damaged: its bytes are not those that its owner wrote (unsafe runs only);
                   cells[s]: null, or the KV that lies in the slot: {id, position, how, live}
                   how: first | rebuilt | restored. live false: a ghost, its owner has released it
     host_blocks[h]  status free | held; owner or null; cells likewise (how: stored)
@@ -34,7 +35,13 @@ def empty_state(num_blocks: int, block_size: int, host_blocks: int) -> State:
         "host_free": host_blocks,
         "in_flight": 0,
         "blocks": [
-            {"status": "free", "owners": [], "cached": False, "cells": [None] * block_size}
+            {
+                "status": "free",
+                "owners": [],
+                "cached": False,
+                "damaged": False,
+                "cells": [None] * block_size,
+            }
             for _ in range(num_blocks)
         ],
         "host_blocks": [
@@ -119,7 +126,7 @@ def block_allocated(state: State, event: EventJson) -> None:
     request["unmet"] = None
     for block_id in event["blocks"]:
         block = state["blocks"][block_id]
-        block.update(status="held", owners=[event["id"]], cached=False)
+        block.update(status="held", owners=[event["id"]], cached=False, damaged=False)
         for cell in filter(None, block["cells"]):
             cell["live"] = False
         request["table"].append(block_id)
@@ -140,10 +147,20 @@ def block_shared(state: State, event: EventJson) -> None:
 def block_copied(state: State, event: EventJson) -> None:
     request = state["requests"][event["id"]]
     source, block = state["blocks"][event["source"]], state["blocks"][event["block"]]
-    block.update(status="held", owners=[event["id"]], cached=False)
+    block.update(
+        status="held", owners=[event["id"]], cached=False, damaged=source["damaged"]
+    )
     block["cells"] = [cell and {**cell, "id": event["id"]} for cell in source["cells"]]
     source["owners"].remove(event["id"])
     request["table"][event["logical"]] = event["block"]
+
+
+def forked(state: State, event: EventJson) -> None:
+    arrived(state, event)
+    request = state["requests"][event["id"]]
+    request.update(state="running", kv=event["kv"], table=list(event["blocks"]))
+    for block_id in event["blocks"]:
+        state["blocks"][block_id]["owners"].append(event["id"])
 
 
 def block_released(state: State, event: EventJson) -> None:
@@ -247,6 +264,10 @@ def copy_failed(state: State, event: EventJson) -> None:
     state["requests"][event["id"]].update(state="preempted", method="recompute")
 
 
+def damage_found(state: State, event: EventJson) -> None:
+    state["blocks"][event["block"]]["damaged"] = True
+
+
 def host_block_released(state: State, event: EventJson) -> None:
     for host_id in event["host_blocks"]:
         state["host_blocks"][host_id].update(status="free", owner=None)
@@ -282,7 +303,11 @@ CHANGES: dict[str, Callable[[State, EventJson], None]] = {
         swap_in_started,
         swap_in_advanced,
         swap_in_finished,
+        forked,
         copy_failed,
+        forked,
+        damage_found,
+        damage_found,
         host_block_released,
         finished,
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import kvlab
@@ -79,16 +79,19 @@ def step_entry(report: StepReport, state: Snapshot) -> dict[str, Any]:
     }
 
 
-def request_entry(request: Request) -> dict[str, Any]:
-    """One request's outcome."""
+def request_entry(samples: Sequence[Request]) -> dict[str, Any]:
+    """One request's outcome; with several samples of its prompt, the first one's and all outputs."""
+    request = samples[0]
     steps = request.delivered_steps
-    return {
+    more = {"samples": [sample.outputs for sample in samples]} if len(samples) > 1 else {}
+    return more | {
         "output": request.outputs,
         "text": request.text,
         "finish_reason": request.finish_reason,
         "message": request.message,
         "ttft_steps": steps[0] - request.arrival_step if steps else None,
         "gaps_steps": request.gaps,
+        "gaps": request.split_gaps,
         "waiting_steps": request.waiting_steps,
         "recovery_steps": request.recovery_steps,
         "preemptions": request.preemptions,
@@ -133,7 +136,17 @@ def summarise(
         "goodput_per_second": delivered / facts.seconds if facts.seconds else None,
         "occupancy": sum(1 - s.free / blocks for s in states) / len(states),
         "waste_slots": sum(waste) / len(states),
-        "requests": {id: request_entry(r) for id, r in engine.requests.items()},
+        "storms": [
+            {"from": storm.first, "to": storm.last, "redone": storm.redone, "new": storm.new}
+            for storm in engine.storms
+        ],
+        "damage": [
+            {"request": found.id, "layer": layer, "block": found.block, "why": found.why}
+            for found in engine.damage
+            for layer in found.layers
+        ],
+        "costs": None if engine.costs is None else asdict(engine.costs),
+        "requests": {id: request_entry(engine.samples(id)) for id in engine.asked},
     }
 
 

@@ -19,6 +19,7 @@ export function emptyState({ num_blocks, block_size, host_blocks }) {
       status: "free",
       owners: [],
       cached: false,
+      damaged: false,
       cells: Array(block_size).fill(null),
     })),
     host_blocks: list(host_blocks, () => ({
@@ -114,6 +115,21 @@ const without = (owners, id) => {
   return at < 0 ? owners : [...owners.slice(0, at), ...owners.slice(at + 1)];
 };
 
+const newcomer = (event) => ({
+  state: "waiting",
+  method: null,
+  history: event.history,
+  kv: 0,
+  host_kv: 0,
+  delivered: 0,
+  outputs: [],
+  table: [],
+  host_table: [],
+  preemptions: 0,
+  unmet: null,
+  finish: null,
+});
+
 const CHANGES = {
   step_started(state, event, change) {
     for (const request of Object.values(state.requests)) {
@@ -122,22 +138,7 @@ const CHANGES = {
   },
 
   arrived(state, event, change) {
-    change(state.requests, {
-      [event.id]: {
-        state: "waiting",
-        method: null,
-        history: event.history,
-        kv: 0,
-        host_kv: 0,
-        delivered: 0,
-        outputs: [],
-        table: [],
-        host_table: [],
-        preemptions: 0,
-        unmet: null,
-        finish: null,
-      },
-    });
+    change(state.requests, { [event.id]: newcomer(event) });
   },
 
   admitted(state, event, change) {
@@ -159,7 +160,12 @@ const CHANGES = {
     for (const id of event.blocks) {
       const block = state.blocks[id];
       status(state, block, "held", change);
-      change(block, { owners: [event.id], cached: false, cells: living(block.cells, false) });
+      change(block, {
+        owners: [event.id],
+        cached: false,
+        damaged: false,
+        cells: living(block.cells, false),
+      });
     }
     change(request, { unmet: null, table: [...request.table, ...event.blocks] });
   },
@@ -185,6 +191,7 @@ const CHANGES = {
     change(block, {
       owners: [event.id],
       cached: false,
+      damaged: source.damaged,
       cells: source.cells.map((cell) => cell && { ...cell, id: event.id }),
     });
     change(source, { owners: without(source.owners, event.id) });
@@ -321,6 +328,20 @@ const CHANGES = {
 
   copy_failed(state, event, change) {
     change(state.requests[event.id], { state: "preempted", method: "recompute" });
+  },
+
+  forked(state, event, change) {
+    CHANGES.arrived(state, event, change);
+    const table = event.blocks.slice();
+    change(state.requests[event.id], { state: "running", kv: event.kv, table });
+    for (const id of event.blocks) {
+      const block = state.blocks[id];
+      change(block, { owners: [...block.owners, event.id] });
+    }
+  },
+
+  damage_found(state, event, change) {
+    change(state.blocks[event.block], { damaged: true });
   },
 
   host_block_released(state, event, change) {

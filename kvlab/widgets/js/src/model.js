@@ -17,10 +17,12 @@ const MOST_MARKS = 240;
 /** @returns everything about a trace that does not depend on the cursor */
 export function prepare(trace, words) {
   const ids = trace.requests.map((request) => request.id);
-  for (const event of trace.events) {
-    if (event.kind === "arrived" && !ids.includes(event.id)) ids.push(event.id);
-  }
   const prompts = new Map(trace.requests.map((request) => [request.id, request.prompt ?? []]));
+  for (const event of trace.events) {
+    if (event.kind !== "forked" || prompts.has(event.id)) continue;
+    ids.push(event.id);
+    prompts.set(event.id, prompts.get(event.parent) ?? []);
+  }
   return {
     trace,
     words,
@@ -93,6 +95,21 @@ export function causeOf(events, index) {
     case "paused":
       if (event.need_of === null) return own("action_taken");
       return find((e) => e.kind === "block_needed" && e.id === event.need_of);
+    case "block_needed":
+      return find((e) => e.id === event.id && e.kind === "token_sampled", false);
+    case "scheduled":
+      if (event.why !== "decode") return own("block_allocated");
+      return find((e) => e.id === event.id && e.kind === "token_sampled", false);
+    case "admitted":
+      return find((e) => e.id === event.id && e.kind === "arrived", false);
+    case "finished":
+      return own("token_delivered");
+    case "swap_out_finished":
+      return own("swap_out_started");
+    case "swap_in_finished":
+      return own("swap_in_started");
+    case "host_block_released":
+      return own("swap_in_finished", "copy_failed");
     case "stalled":
       return find((e) => e.kind === "paused") ?? own("block_needed");
     case "block_released":
@@ -120,7 +137,7 @@ export function causeOf(events, index) {
 }
 
 /** What the event at `index` touched, so that the views can ring it. */
-export function touched(trace, index) {
+export function touched({ trace, prompts }, index) {
   const event = trace.events[index];
   const found = {
     id: event?.id,
@@ -142,6 +159,9 @@ export function touched(trace, index) {
     case "swap_in_finished":
       found.entries = [0, event.blocks.length - 1];
       break;
+    case "damage_found":
+      found.blocks.add(event.block);
+      break;
     case "block_copied":
       found.blocks.add(event.block);
       found.entries = [event.logical, event.logical];
@@ -162,8 +182,8 @@ export function touched(trace, index) {
       break;
     case "token_sampled":
     case "token_delivered": {
-      const prompt = trace.requests.find((request) => request.id === event.id)?.prompt ?? [];
-      found.positions = [prompt.length + event.index, prompt.length + event.index];
+      const position = (prompts.get(event.id)?.length ?? 0) + event.index;
+      found.positions = [position, position];
       break;
     }
   }

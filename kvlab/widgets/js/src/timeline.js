@@ -2,7 +2,7 @@
  * What the time picture shows, from the whole trace: the phases of each request step by step, its
  * outputs as the user receives them with the gaps between, and the free blocks after each step.
  *
- * @typedef {{phase: string, from: number, to: number, tokens: number, state: string}} Segment
+ * @typedef {{phase: string, from: number, to: number, tokens: number, restored?: number}} Segment
  *   from and to: indices of steps, both included
  * @typedef {{step: number, index: number, token: number}} Delivery
  * @typedef {{from: number, to: number, steps: number, recovery: number | null}} Gap
@@ -31,17 +31,24 @@ export function timeline(trace, ids) {
   const replay = fold(trace);
   const lanes = new Map(ids.map((id) => [id, { segments: [], deliveries: [], gaps: [] }]));
   const free = [];
+  const pools = [];
   trace.steps.forEach((step, i) => {
     const events = trace.events.slice(step.first, step.end);
     const state = replay.to(step.end);
     free.push(state.free);
+    pools.push(state.blocks.map((block) => block.owners[0] ?? null));
     const ran = scheduled(events);
+    const back = new Map(
+      events.filter((event) => event.kind === "swap_in_finished").map((e) => [e.id, e.kv]),
+    );
     for (const [id, lane] of lanes) {
-      if (state.requests[id]) addPhase(lane, i, ran.get(id), state.requests[id].state);
+      if (state.requests[id]) {
+        addPhase(lane, i, ran.get(id), back.get(id), state.requests[id].state);
+      }
     }
     for (const event of events) receive(lanes, event, i);
   });
-  return { lanes, free };
+  return { lanes, free, pools };
 }
 
 /** What went through the model in these events: id to {why, tokens}. */
@@ -54,15 +61,16 @@ function scheduled(events) {
   return ran;
 }
 
-function addPhase(lane, step, ran, state) {
+/** `restored`: positions that came back from the host pool in this step. */
+function addPhase(lane, step, ran, restored, state) {
   if (!ran && state === "finished") return;
-  const phase = ran ? (PHASES[ran.why] ?? "decode") : WAITS[state];
+  const phase = !ran ? WAITS[state] : restored ? "restore" : (PHASES[ran.why] ?? "decode");
   const last = lane.segments.at(-1);
   if (last?.phase === phase && last.to === step - 1 && JOINED.has(phase)) {
     last.to = step;
     last.tokens += ran?.tokens ?? 0;
   } else {
-    lane.segments.push({ phase, from: step, to: step, tokens: ran?.tokens ?? 0 });
+    lane.segments.push({ phase, from: step, to: step, tokens: ran?.tokens ?? 0, restored });
   }
 }
 

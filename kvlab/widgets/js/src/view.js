@@ -8,7 +8,7 @@ import { sheet, transport } from "./views/transport.js";
 import { h } from "./dom.js";
 
 export function view(model, state, cursor, ui, act) {
-  const now = touched(model.trace, cursor - 1);
+  const now = touched(model, cursor - 1);
   const parts = [
     header(model, cursor, ui),
     narration(model, cursor),

@@ -32,6 +32,8 @@ function args(event) {
       return { ...event, logicals: event.blocks.map((_, i) => event.logical + i) };
     case "block_released":
       return { ...event, kept: event.blocks.length - event.freed.length };
+    case "damage_found":
+      return { ...event, count: event.layers.length };
     case "token_delivered":
       return { ...event, before: event.index - 1 };
     default:

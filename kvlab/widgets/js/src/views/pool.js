@@ -14,6 +14,7 @@ export function pool(model, state, cursor, now) {
   const total = trace.pool.num_blocks;
   const size = density(trace.pool);
   const copies = state.in_flight ? copiesAt(trace.events, cursor) : new Map();
+  const recovered = recoveredIds(state);
   return h(
     "section",
     { class: "k-pool", "aria-label": t("gpu_pool") },
@@ -35,9 +36,18 @@ export function pool(model, state, cursor, now) {
         "data-size": size,
         style: `--slots:${Math.min(trace.pool.block_size, size === "full" ? 8 : 16)}`,
       },
-      state.blocks.map((block, id) => gpuBlock(model, state, block, id, now, copies.get(id), size)),
+      state.blocks.map((block, id) => gpuBlock(model, recovered, block, id, now, copies.get(id), size)),
     ),
   );
+}
+
+/** Requests that have rebuilt or restored KV on the GPU. */
+function recoveredIds(state) {
+  const found = new Set();
+  for (const { cells } of state.blocks) {
+    for (const cell of cells) if (cell?.live && cell.how !== "first") found.add(cell.id);
+  }
+  return found;
 }
 
 /** Block id to the copy that it is part of, for copies under way at the cursor. */
@@ -58,7 +68,7 @@ function copiesAt(events, cursor) {
   return found;
 }
 
-function gpuBlock(model, state, block, id, now, copy, size) {
+function gpuBlock(model, recovered, block, id, now, copy, size) {
   const { owners, t } = model;
   const holders = block.status === "in_flight" ? [copy?.id] : block.owners;
   const owner = owners.get(holders[0]);
@@ -74,7 +84,7 @@ function gpuBlock(model, state, block, id, now, copy, size) {
       "data-block": id,
       "data-status": block.status,
       "data-reserved": reserved,
-      "data-now": now.blocks.has(id) || now.slots?.block === id,
+      "data-now": now.blocks.has(id) || (size === "tile" && now.slots?.block === id),
       ...marks(owner),
     },
     h(
@@ -105,7 +115,7 @@ function gpuBlock(model, state, block, id, now, copy, size) {
           "div",
           { class: "k-cells" },
           block.cells.map((cell, slot) =>
-            gpuCell(model, state, cell, slot, isNow(now, id, slot), size),
+            gpuCell(model, recovered, cell, slot, isNow(now, id, slot), size),
           ),
         ),
   );
@@ -114,11 +124,10 @@ function gpuBlock(model, state, block, id, now, copy, size) {
 const isNow = (now, block, slot) =>
   now.slots?.block === block && slot >= now.slots.from && slot <= now.slots.to;
 
-function gpuCell(model, state, cell, slot, written, size) {
-  const request = cell && state.requests[cell.id];
+function gpuCell(model, recovered, cell, slot, written, size) {
   // Every first write is a "first time": the sign matters only beside positions that are not.
   const how =
-    cell?.live && (cell.how !== "first" || request?.preemptions) ? cell.how : undefined;
+    cell?.live && (cell.how !== "first" || recovered.has(cell.id)) ? cell.how : undefined;
   return h(
     "span",
     {
@@ -136,7 +145,7 @@ function gpuCell(model, state, cell, slot, written, size) {
 
 function howSign(how) {
   if (how === "first") return h("i", { class: "k-sign k-dot" });
-  return icon(how === "rebuilt" ? "rebuilt" : "in", "k-sign");
+  return icon(how === "restored" ? "in" : how, "k-sign");
 }
 
 function tip(model, cell, slot) {
@@ -181,7 +190,7 @@ export function hostPool(model, state, now) {
     ),
     h(
       "div",
-      { class: "k-hosts", "data-size": density({ ...trace.pool, num_blocks: total }) },
+      { class: "k-hosts", "data-plain": total > 32 || trace.pool.block_size > 8 },
       state.host_blocks.map((block, id) => {
         const owner = owners.get(block.owner);
         const filled = block.cells.filter((cell) => cell?.live).length;

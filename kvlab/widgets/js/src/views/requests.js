@@ -66,13 +66,13 @@ function noBlocks({ t }, request) {
 }
 
 /** A card per request: state in words, the four numbers that people confuse, the history strip. */
-export function requests(model, state, now, signs) {
+export function requests(model, state, now) {
   const { t } = model;
   return h(
     "section",
     { class: "k-requests", "aria-label": t("requests") },
     h("div", { class: "k-bar" }, h("h3", null, t("requests"))),
-    model.ids.map((id) => card(model, state, id, now, signs)),
+    h("div", { class: "k-cards" }, model.ids.map((id) => card(model, state, id, now))),
   );
 }
 
@@ -126,7 +126,9 @@ function inFlight(state, id) {
   return found;
 }
 
-const MOST_CHIPS = 400;
+/** A longer history is drawn as one bar and its newest tokens. */
+const MOST_CHIPS = 60;
+const NEWEST_CHIPS = 12;
 
 function strip(model, state, id, now) {
   const { trace, prompts, t } = model;
@@ -135,7 +137,8 @@ function strip(model, state, id, now) {
   const history = request ? request.history : 0;
   const flying = request ? inFlight(state, id) : new Set();
   const done = Math.max(request?.kv ?? 0, request?.host_kv ?? 0);
-  const from = Math.max(0, history - MOST_CHIPS);
+  const from = history > MOST_CHIPS ? history - NEWEST_CHIPS : 0;
+  const outputs = request ? request.outputs.length : 0;
   const chips = [];
   for (let position = from; position < history; position += 1) {
     const output = position - prompt.length;
@@ -150,7 +153,10 @@ function strip(model, state, id, now) {
             ? "host"
             : "none";
     const text = trace.model.stand_in ? undefined : trace.tokens?.[token];
-    const next = request.state !== "finished" && where === "none" && position >= done;
+    const open = request.state !== "finished" && where === "none" && position >= done;
+    // The newest token of a request that has given output never had KV; after a release the others had.
+    const again = request.preemptions > 0 && output >= 0 ? position < history - 1 : outputs > 0;
+    const next = open && (request.preemptions > 0 && again ? "again" : "new");
     const sent = output >= 0 && output < request.delivered;
     chips.push(
       h(
@@ -174,7 +180,7 @@ function strip(model, state, id, now) {
             text === undefined ? null : quote(model, text),
             t(`kv_${where}`),
             sent && t("delivered"),
-            next && t("next_input"),
+            next && t(`next_${next}`),
           ]
             .filter(Boolean)
             .join(", "),
@@ -189,9 +195,22 @@ function strip(model, state, id, now) {
   return h(
     "div",
     { class: "k-strip", role: "list", "aria-label": t("history_of", { id }) },
-    from > 0 && h("span", { key: "more", class: "k-none" }, t("earlier", { tokens: from })),
+    from > 0 && longBar(model, request, history, prompt.length),
+    from > 0 && h("span", { key: "more", class: "k-none k-before" }, t("earlier", { tokens: from })),
     chips.length ? chips : h("span", { key: "none", class: "k-none" }, t("no_history")),
   );
+}
+
+/** How much of a long history has KV on the GPU or in the host pool; the notch ends the prompt. */
+function longBar(model, request, history, prompt) {
+  const part = (count) => Math.round((1000 * count) / history) / 10;
+  return h("span", {
+    key: "bar",
+    class: "k-long-bar",
+    role: "img",
+    "aria-label": model.t("long_history", request),
+    style: `--gpu:${part(request.kv)}%;--host:${part(request.host_kv)}%;--prompt:${part(prompt)}%`,
+  });
 }
 
 const quote = ({ words }, text) => words.grammar.quote.replace("{text}", () => text);

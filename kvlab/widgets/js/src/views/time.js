@@ -2,8 +2,9 @@
 import { h } from "../dom.js";
 import { icon } from "../icons.js";
 import { stepIndex } from "../model.js";
-import { badge, marks } from "../owners.js";
+import { badge, marks, shortened } from "../owners.js";
 
+const MOST_DRAWN = 6;
 const RAN = new Set(["prefill", "decode", "recompute", "restore"]);
 
 export function time(model, cursor, act) {
@@ -14,8 +15,9 @@ export function time(model, cursor, act) {
   const receivers = ids.filter(
     (id) => ids.length <= 3 || timeline.lanes.get(id).gaps.length > 0,
   );
+  const rows = ids.length + receivers.length + 2;
   let row = 1;
-  const parts = [h("span", { key: "corner", class: "k-lab k-corner", style: at(1, 0) }, t("step"))];
+  const parts = [h("h3", { key: "corner", class: "k-lab k-corner", style: at(1, 0) }, t("step"))];
   for (let i = 0; i < steps; i += 1) {
     const step = trace.steps[i];
     const label = !dense || step.step % 5 === 0 || step.step === 1 ? step.step : "";
@@ -26,7 +28,7 @@ export function time(model, cursor, act) {
           key: `s${i}`,
           type: "button",
           class: "k-step",
-          style: `grid-row:1/-1;grid-column:${i + 2}`,
+          style: `grid-row:1/${rows + 1};grid-column:${i + 2}`,
           "data-goto": step.end,
           "data-now": i === current,
           "aria-current": i === current ? "step" : undefined,
@@ -37,21 +39,20 @@ export function time(model, cursor, act) {
       ),
     );
   }
-  if (current >= 0) parts.push(playhead(trace.steps[current], current, cursor));
+  if (current >= 0) parts.push(playhead(trace.steps[current], current, cursor, rows));
   for (const id of ids) {
     row += 1;
-    parts.push(...lane(model, id, row));
+    parts.push(...lane(model, id, row, dense));
   }
   for (const id of receivers) {
     row += 1;
     parts.push(...received(model, id, row));
   }
   row += 1;
-  parts.push(...freeRow(model, row));
+  parts.push(...freeRow(model, row, dense));
   return h(
     "section",
     { class: "k-time", "aria-label": t("time") },
-    h("div", { class: "k-bar" }, h("h3", null, t("time"))),
     h(
       "div",
       { class: "k-scroll", "data-scroll": "time" },
@@ -63,16 +64,20 @@ export function time(model, cursor, act) {
 const at = (row, from, to = from) =>
   `grid-row:${row};grid-column:${from + 1}/${to + 2}`;
 
-function playhead(step, index, cursor) {
+function playhead(step, index, cursor, rows) {
   const part = (cursor - step.first) / Math.max(1, step.end - step.first);
   return h(
     "span",
-    { key: "head", class: "k-playhead", style: `grid-row:1/-1;grid-column:${index + 2};--part:${part}` },
+    {
+      key: "head",
+      class: "k-playhead",
+      style: `grid-row:1/${rows + 1};grid-column:${index + 2};--part:${part}`,
+    },
     h("i"),
   );
 }
 
-function lane(model, id, row) {
+function lane(model, id, row, dense) {
   const owner = model.owners.get(id);
   const { segments } = model.timeline.lanes.get(id);
   const label = h("span", { key: `l${id}`, class: "k-lab", style: at(row, 0) }, badge(owner));
@@ -86,6 +91,8 @@ function lane(model, id, row) {
         class: "k-segment",
         "data-phase": segment.phase,
         "data-shown": shown,
+        // One column has no room for a sentence; of many columns, none at all for a word.
+        "data-short": segment.from === segment.to ? (dense ? "mute" : "brief") : undefined,
         style: at(row, segment.from + 1, segment.to + 1),
         title: words,
         ...marks(owner),
@@ -99,7 +106,7 @@ function lane(model, id, row) {
   });
   const last = segments.at(-1);
   const end = last ? last.to + 1 : 0;
-  if (last && end < model.trace.steps.length) {
+  if (last && end + (dense ? 2 : 0) < model.trace.steps.length) {
     parts.push(
       h("span", { key: `e${id}`, class: "k-ended", style: at(row, end + 1, end + 1) }, model.t("ended")),
     );
@@ -151,25 +158,34 @@ function received(model, id, row) {
           title: model.trace.tokens?.[delivery.token],
           ...marks(owner),
         },
-        h("span", null, `x${delivery.index}`),
+        h("span", null, `x${delivery.index}`, outputText(model, delivery.token)),
       ),
     ),
   ];
 }
 
-function freeRow(model, row) {
+/** The token's text beside its name, where there is room for it. */
+function outputText({ trace }, token) {
+  const text = trace.model.stand_in ? "" : (trace.tokens?.[token] ?? "").trim();
+  return text && h("i", { class: "k-text", dir: "auto" }, shortened(text, 10));
+}
+
+/** The pool after each step, block by block in its place, and how many of them are free. */
+function freeRow(model, row, dense) {
   const { trace, timeline, t } = model;
   const total = trace.pool.num_blocks;
+  const owner = (id) => model.owners.get(id);
   return [
-    h("span", { key: "f", class: "k-lab", style: at(row, 0) }, t("free_blocks")),
+    h("span", { key: "f", class: "k-lab", style: at(row, 0) }, t("pool_after")),
     timeline.free.map((free, i) =>
       h(
         "span",
         { key: `f${i}`, class: "k-freecell", style: at(row, i + 1), "data-free-after": free },
-        total <= 8
-          ? Array.from({ length: total }, (_, n) => h("i", { "data-on": n < free }))
+        total <= MOST_DRAWN
+          ? timeline.pools[i].map((id) => h("i", marks(owner(id)), id && h("span", null, owner(id)?.short)))
           : h("i", { class: "k-level", style: `--fill:${free / total}` }),
-        h("b", null, free),
+        (total < 100 || !dense || i % 4 === 0) &&
+          h("b", null, free, h("span", { class: "k-long" }, ` ${t("free")}`)),
       ),
     ),
   ];

@@ -1,0 +1,62 @@
+"""Players on pages of their own, without a server and without a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvlab.widgets.player import Player
+
+TRACES = sorted((Path(__file__).resolve().parents[2] / "assets" / "traces").glob("*.json"))
+
+Document = dict[str, Any]
+Open = Callable[..., Any]
+
+MOUNT = """
+async ([module, trace, options]) => {
+  const url = URL.createObjectURL(new Blob([module], { type: "text/javascript" }));
+  window.kvlab = await import(url);
+  window.player = kvlab.mount(document.getElementById("root"), trace, options);
+}
+"""
+
+
+def read(path: Path) -> Document:
+    document: Document = json.loads(path.read_text("utf-8"))
+    return document
+
+
+@pytest.fixture
+def trace_named() -> Callable[[str], Document]:
+    """A recorded trace by name; the test is skipped where it is not there."""
+
+    def find(name: str) -> Document:
+        for path in TRACES:
+            if path.stem == name:
+                return read(path)
+        pytest.skip(f"assets/traces has no {name}.json")
+
+    return find
+
+
+@pytest.fixture
+def open_player(new_page: Callable[..., Any], trouble: Any) -> Iterator[Open]:
+    """Opens a page with a player: open_player(trace, width=…, theme=…, **options of `mount`).
+
+    At the end no page may have complained or asked for anything over the network.
+    """
+
+    def open_page(trace: Document, width: int = 1240, theme: str = "light", **options: Any) -> Any:
+        page = new_page(
+            viewport={"width": width, "height": 860}, color_scheme=theme, reduced_motion="reduce"
+        )
+        page.set_content('<body style="margin:0"><div id="root"></div></body>')
+        page.evaluate(MOUNT, [Player._esm, trace, options])
+        return page
+
+    yield open_page
+    assert not trouble, trouble
