@@ -1,0 +1,1 @@
+"""Measurements that a person starts: `kvlab bench …`. Nothing here is imported by the lab itself."""
