@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kvlab.errors import BadInput
-from kvlab.schemas import check
+from kvlab.schemas import check_trace
 from kvlab.trace import replay
 
 FORMAT = "kvlab-trace"
@@ -68,15 +68,13 @@ class Trace:
         """Write the document, whole or not at all. Raises BadInput when it cannot be written."""
         path = Path(path)
         text = json.dumps(self.document | {"recorded": True}, ensure_ascii=False, indent=None)
-        temporary: str | None = None
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text + "\n")
-            Path(temporary).replace(path)
+            temporary.write_text(text + "\n", encoding="utf-8")
+            temporary.replace(path)
         except OSError as error:
-            if temporary:
-                Path(temporary).unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
             raise BadInput(f"{path} cannot be written ({error.strerror}).") from None
 
     @classmethod
@@ -105,7 +103,7 @@ class Trace:
                 f"{what}: version {version!r} is newer than {VERSION}, the newest that this "
                 "kvlab reads; update kvlab."
             )
-        check(document, "trace", what)
+        check_trace(document, what)
         check_replays(document, what)
         return cls(document)
 
