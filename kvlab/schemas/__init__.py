@@ -104,11 +104,11 @@ def describe(error: ValidationError, document: Any) -> str:
 
 
 def place_of(path: list[Any], document: Any) -> str:
-    """`requests.B.seed` rather than `requests.1.seed`, where a list's items carry an id."""
+    """`requests.B.seed` rather than `requests.1.seed`; other lists count from 0."""
     names: list[str] = []
     for key in path:
         document = document[key]
-        named = isinstance(key, int) and isinstance(document, dict) and "id" in document
+        named = names[-1:] == ["requests"] and isinstance(document, dict) and "id" in document
         names.append(str(document["id"]) if named else str(key))
     return ".".join(names)
 

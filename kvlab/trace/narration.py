@@ -72,8 +72,8 @@ def arguments(event: Event) -> dict[str, Any]:
     """The event's fields and what follows from them.
 
     last: last position scheduled; fresh: positions that are computed for the first time;
-    logicals: table indices of new blocks; count: damaged layers; kept: blocks that others still use; before: index of the
-    output before.
+    logicals: table indices of new blocks; kept: blocks that others still use; count: damaged
+    layers; before: index of the output before.
     """
     found = dict(event)
     kind = event["kind"]

@@ -1,7 +1,7 @@
 """Replay: the state of a run at a cursor, folded from the events before it. No torch, no engine.
 
 The player folds the same events in JavaScript (kvlab/widgets/js/src/fold.js); a test holds the two
-equal at every cursor of every lesson. State is plain JSON data, so that it can be compared as it is:
+equal at every cursor of every lesson. State is plain JSON data, so that it can be compared:
 
     step          the step that has begun (0: none)
     free          blocks that an allocation could take; host_free likewise in the host pool
@@ -147,9 +147,7 @@ def block_shared(state: State, event: EventJson) -> None:
 def block_copied(state: State, event: EventJson) -> None:
     request = state["requests"][event["id"]]
     source, block = state["blocks"][event["source"]], state["blocks"][event["block"]]
-    block.update(
-        status="held", owners=[event["id"]], cached=False, damaged=source["damaged"]
-    )
+    block.update(status="held", owners=[event["id"]], cached=False, damaged=source["damaged"])
     block["cells"] = [cell and {**cell, "id": event["id"]} for cell in source["cells"]]
     source["owners"].remove(event["id"])
     request["table"][event["logical"]] = event["block"]
@@ -248,8 +246,7 @@ def swap_in_started(state: State, event: EventJson) -> None:
 def swap_in_advanced(state: State, event: EventJson) -> None:
     for block_id, host_id in zip(event["blocks"], event["host_blocks"], strict=True):
         state["blocks"][block_id]["cells"] = [
-            cell and {**cell, "how": "restored"}
-            for cell in state["host_blocks"][host_id]["cells"]
+            cell and {**cell, "how": "restored"} for cell in state["host_blocks"][host_id]["cells"]
         ]
 
 
@@ -305,8 +302,6 @@ CHANGES: dict[str, Callable[[State, EventJson], None]] = {
         swap_in_finished,
         forked,
         copy_failed,
-        forked,
-        damage_found,
         damage_found,
         host_block_released,
         finished,

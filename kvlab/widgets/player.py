@@ -125,7 +125,11 @@ class Player(anywidget.AnyWidget):
         made = player["recorded" if self.trace["recorded"] else "just_now"]
         parts = [
             self.title or scenario.get("title") or scenario["name"],
-            fill(player["step_of"], {"step": step, "steps": len(self.trace["steps"])}, words),
+            fill(
+                player["step_of" if step else "before_step"],
+                {"step": step, "steps": len(self.trace["steps"])},
+                words,
+            ),
             fill(
                 player["event_of"],
                 {"event": self.cursor, "events": len(self.trace["events"])},

@@ -69,11 +69,10 @@ def samples() -> list[dict[str, Any]]:
         for values in product(*choices.values()):
             found.append({"kind": kind} | base | dict(zip(choices, values, strict=True)))
         if kind == "preempted":
+            why = {"why": "newest", "method": "recompute"}
             for need, fallback in product((None, "A", "B"), ("host_full", "copy_failed")):
-                found.append(
-                    {"kind": kind} | base
-                    | {"need_of": need, "why": "newest", "method": "recompute", "fallback": fallback}
-                )
+                fields_of = {"need_of": need, "fallback": fallback}
+                found.append({"kind": kind} | base | why | fields_of)
     return found
 
 
@@ -106,7 +105,10 @@ def test_the_sentence_that_the_design_gives() -> None:
 
 def test_an_unknown_key_falls_back_to_a_shorter_one() -> None:
     event = {"kind": "stalled", "say": "stalled.a_new_reason", "id": "A", "needs": 1, "free": 0}
-    assert narrate(event, WORDS) == "A cannot run in this step: it needs 1 block, and no block is free."
+    assert (
+        narrate(event, WORDS)
+        == "A cannot run in this step: it needs 1 block, and no block is free."
+    )
     assert "a_new_kind" in narrate({"kind": "a_new_kind"}, WORDS)
 
 

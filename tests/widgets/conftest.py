@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kvlab.run import run_scenario
+from kvlab.scenario import scenario_from
 from kvlab.widgets.player import Player
 
 TRACES = sorted((Path(__file__).resolve().parents[2] / "assets" / "traces").glob("*.json"))
@@ -60,3 +64,41 @@ def open_player(new_page: Callable[..., Any], trouble: Any) -> Iterator[Open]:
 
     yield open_page
     assert not trouble, trouble
+
+
+@cache
+def run_drawn_by_chance(seed: int) -> Document:
+    """The trace of a run with shortages: another method, victim and size for each seed."""
+    draw = random.Random(seed)
+    names = "ABCDEFGH"[: draw.randint(2, 8)]
+    document = {
+        "name": f"random-{seed}",
+        "title": "A run drawn by chance",
+        "model": None,
+        "engine": {
+            "num_blocks": draw.randint(7, 12),
+            "block_size": draw.randint(1, 4),
+            "host_blocks": draw.choice([0, 4, 12]),
+            "method": ["recompute", "swap", "pause_only"][seed % 3],
+            "victim": draw.choice(["newest", "oldest", "most_computed"]),
+            "free_order": draw.choice(["head_first", "tail_first"]),
+            "copy_blocks_per_step": draw.choice([None, 1, 2]),
+            "prefix_cache": draw.random() < 0.5,
+        },
+        "requests": [
+            {
+                "id": name,
+                "prompt": [draw.randint(1, 3) for _ in range(draw.randint(1, 7))],
+                "max_tokens": draw.randint(1, 7),
+                "arrival_step": draw.randint(0, 4),
+            }
+            for name in names
+        ],
+    }
+    return run_scenario(scenario_from(document, Path(), "a random run")).trace.document
+
+
+@pytest.fixture
+def random_run() -> Callable[[int], Document]:
+    """A run of the real scheduler, without a model, in a pool too small for its requests."""
+    return run_drawn_by_chance

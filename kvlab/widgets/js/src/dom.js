@@ -22,6 +22,20 @@ function flat(children, into) {
   return into;
 }
 
+/**
+ * What `make` gives, made again only when one of `deps` is another; `patch` passes over a node that is
+ * the same as last time. `store` belongs to one player.
+ */
+export function memo(store, key, deps, make) {
+  const last = store.get(key);
+  if (last?.deps.length === deps.length && last.deps.every((dep, i) => dep === deps[i])) {
+    return last.made;
+  }
+  const made = make();
+  store.set(key, { deps, made });
+  return made;
+}
+
 /** Make the children of `parent` match `next`; `last` is what the call before was given. */
 export function patch(parent, last, next) {
   const keyed = new Map();
@@ -65,6 +79,7 @@ function create(node) {
 }
 
 function update(old, node) {
+  if (old === node) return;
   node.el = old.el;
   if (node.tag === "#text") {
     if (old.text !== node.text) node.el.data = node.text;

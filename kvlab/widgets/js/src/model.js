@@ -30,6 +30,7 @@ export function prepare(trace, words) {
     owners: owners(ids),
     prompts,
     timeline: timeline(trace, ids),
+    memory: new Map(),
     marks: marksOf(trace.events),
     t: (key, values = {}) => fill(words.player[key] ?? key, values, words),
     say: (event) => narrate(event, words),

@@ -9,7 +9,7 @@
  */
 import { patch } from "./dom.js";
 import { fold } from "./fold.js";
-import { nextPreemption, prepare, stepCursor } from "./model.js";
+import { nextPreemption, prepare, stepCursor, stepIndex } from "./model.js";
 import { watchTheme } from "./theme.js";
 import { view } from "./view.js";
 
@@ -45,6 +45,7 @@ export function mountPlayer(root, trace, options) {
   let cursor = clamp(options.cursor ?? ui.low, ui.low, ui.high);
   let timer = null;
   let last = [];
+  let shownStep = null;
 
   element.setAttribute("aria-label", model.t("player", { title: ui.title || trace.scenario.title }));
 
@@ -52,7 +53,9 @@ export function mountPlayer(root, trace, options) {
     const next = view(model, replay.to(cursor), cursor, ui, act);
     patch(element, last, next);
     last = next;
-    follow(element);
+    const step = stepIndex(trace, cursor);
+    if (step !== shownStep) follow(element);
+    shownStep = step;
   }
 
   function goto(value, from = "user") {

@@ -26,7 +26,7 @@ export function header(model, cursor, ui) {
     h(
       "span",
       { class: "k-where", "data-step": step + 1, "data-event": cursor },
-      h("span", null, t("step_of", { step: step + 1, steps: trace.steps.length })),
+      h("span", null, t(step < 0 ? "before_step" : "step_of", { step: step + 1, steps: trace.steps.length })),
       h("span", null, t("event_of", { event: cursor, events: trace.events.length })),
     ),
   );

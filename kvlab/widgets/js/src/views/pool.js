@@ -1,5 +1,5 @@
 /** The GPU pool and the CPU pool: physical blocks keep their place, owners come and go. */
-import { h } from "../dom.js";
+import { h, memo } from "../dom.js";
 import { icon } from "../icons.js";
 import { badge, marks } from "../owners.js";
 
@@ -36,7 +36,14 @@ export function pool(model, state, cursor, now) {
         "data-size": size,
         style: `--slots:${Math.min(trace.pool.block_size, size === "full" ? 8 : 16)}`,
       },
-      state.blocks.map((block, id) => gpuBlock(model, recovered, block, id, now, copies.get(id), size)),
+      state.blocks.map((block, id) => {
+        const copy = copies.get(id);
+        const touched = now.blocks.has(id) || now.slots?.block === id;
+        const deps = [...Object.values(block), copy?.way, copy?.id, recovered.size, touched && now];
+        return memo(model.memory, `P${id}`, deps, () =>
+          gpuBlock(model, recovered, block, id, now, copy, size),
+        );
+      }),
     ),
   );
 }
@@ -84,6 +91,7 @@ function gpuBlock(model, recovered, block, id, now, copy, size) {
       "data-block": id,
       "data-status": block.status,
       "data-reserved": reserved,
+      "data-damaged": block.damaged && block.status !== "free",
       "data-now": now.blocks.has(id) || (size === "tile" && now.slots?.block === id),
       ...marks(owner),
     },
@@ -91,6 +99,7 @@ function gpuBlock(model, recovered, block, id, now, copy, size) {
       "div",
       { class: "k-name" },
       h("span", null, `P${id}`),
+      block.damaged && block.status !== "free" && icon("damaged", "k-damaged"),
       copy && block.status === "in_flight" && icon(copy.way, "k-way"),
       block.status === "free"
         ? size === "full" && h("span", { class: "k-word" }, t(block.cached ? "free_cached" : "free"))
@@ -165,6 +174,7 @@ function describe({ t }, block, id, copy, filled) {
     slots: block.cells.length,
     ghosts: block.cells.filter((cell) => cell && !cell.live).length,
   };
+  if (block.damaged && block.status === "held") return t("block_damaged", values);
   if (block.status === "free") return t(values.ghosts ? "block_ghosts" : "block_free", values);
   if (block.status === "in_flight") return t(`block_${copy?.way ?? "out"}`, values);
   return t(block.owners.length > 1 ? "block_shared" : "block_held", values);

@@ -1,5 +1,5 @@
 /** Block tables and request cards: what each request has, knows and still needs. */
-import { h } from "../dom.js";
+import { h, memo } from "../dom.js";
 import { icon } from "../icons.js";
 import { badge, marks, shortened } from "../owners.js";
 
@@ -13,10 +13,21 @@ export function tables(model, state, now) {
     h(
       "div",
       { class: "k-rows", role: "list" },
-      model.ids.map((id) => tableRow(model, state.requests[id], id, now)),
+      model.ids.map((id) => {
+        const request = state.requests[id];
+        return memo(model.memory, `table ${id}`, dependsOn(request, id, now), () =>
+          tableRow(model, request, id, now),
+        );
+      }),
     ),
   );
 }
+
+/** What a request's row and card show: all of its state, and the event when it is its own. */
+const dependsOn = (request, id, now) => [
+  ...(request ? Object.values(request) : []),
+  now.id === id || now.unmet === id ? now : null,
+];
 
 function tableRow(model, request, id, now) {
   const { owners, t } = model;
@@ -72,7 +83,14 @@ export function requests(model, state, now) {
     "section",
     { class: "k-requests", "aria-label": t("requests") },
     h("div", { class: "k-bar" }, h("h3", null, t("requests"))),
-    h("div", { class: "k-cards" }, model.ids.map((id) => card(model, state, id, now))),
+    h(
+      "div",
+      { class: "k-cards" },
+      model.ids.map((id) => {
+        const deps = [...dependsOn(state.requests[id], id, now), state.in_flight];
+        return memo(model.memory, `card ${id}`, deps, () => card(model, state, id, now));
+      }),
+    ),
   );
 }
 

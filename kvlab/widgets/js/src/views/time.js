@@ -1,55 +1,31 @@
 /** One axis of steps for lanes, outputs as received, and free blocks. */
-import { h } from "../dom.js";
+import { h, memo } from "../dom.js";
 import { icon } from "../icons.js";
 import { stepIndex } from "../model.js";
 import { badge, marks, shortened } from "../owners.js";
 
 const MOST_DRAWN = 6;
+const MOST_NAMED = 24;
 const RAN = new Set(["prefill", "decode", "recompute", "restore"]);
 
 export function time(model, cursor, act) {
   const { trace, timeline, t, ids } = model;
   const steps = trace.steps.length;
   const current = stepIndex(trace, cursor);
-  const dense = steps > 24;
+  const dense = steps > MOST_NAMED;
   const receivers = ids.filter(
     (id) => ids.length <= 3 || timeline.lanes.get(id).gaps.length > 0,
   );
   const rows = ids.length + receivers.length + 2;
-  let row = 1;
-  const parts = [h("h3", { key: "corner", class: "k-lab k-corner", style: at(1, 0) }, t("step"))];
+  const parts = [
+    h("h3", { key: "corner", class: "k-lab k-corner", style: at(1, 0) }, t("step")),
+  ];
   for (let i = 0; i < steps; i += 1) {
-    const step = trace.steps[i];
-    const label = !dense || step.step % 5 === 0 || step.step === 1 ? step.step : "";
-    parts.push(
-      h(
-        "button",
-        {
-          key: `s${i}`,
-          type: "button",
-          class: "k-step",
-          style: `grid-row:1/${rows + 1};grid-column:${i + 2}`,
-          "data-goto": step.end,
-          "data-now": i === current,
-          "aria-current": i === current ? "step" : undefined,
-          "aria-label": t("go_to_step", { step: step.step, free: timeline.free[i] }),
-          onclick: () => act.goto(step.end),
-        },
-        h("span", null, label),
-      ),
-    );
+    const deps = [i === current];
+    parts.push(memo(model.memory, `step ${i}`, deps, () => stepButton(model, i, current, rows, act)));
   }
   if (current >= 0) parts.push(playhead(trace.steps[current], current, cursor, rows));
-  for (const id of ids) {
-    row += 1;
-    parts.push(...lane(model, id, row, dense));
-  }
-  for (const id of receivers) {
-    row += 1;
-    parts.push(...received(model, id, row));
-  }
-  row += 1;
-  parts.push(...freeRow(model, row, dense));
+  parts.push(memo(model.memory, "lanes", [], () => lanes(model, receivers, dense)));
   return h(
     "section",
     { class: "k-time", "aria-label": t("time") },
@@ -59,6 +35,37 @@ export function time(model, cursor, act) {
       h("div", { class: "k-grid", "data-dense": dense, style: `--steps:${steps}` }, parts),
     ),
   );
+}
+
+/** A column of the picture that takes the reader to its step's end. */
+function stepButton({ trace, timeline, t }, i, current, rows, act) {
+  const step = trace.steps[i];
+  const label = trace.steps.length <= MOST_NAMED || step.step % 5 === 0 || i === 0;
+  return h(
+    "button",
+    {
+      key: `s${i}`,
+      type: "button",
+      class: "k-step",
+      style: `grid-row:1/${rows + 1};grid-column:${i + 2}`,
+      "data-goto": step.end,
+      "data-now": i === current,
+      "aria-current": i === current ? "step" : undefined,
+      "aria-label": t("go_to_step", { step: step.step, free: timeline.free[i] }),
+      onclick: () => act.goto(step.end),
+    },
+    h("span", null, label ? step.step : ""),
+  );
+}
+
+/** Everything that does not depend on the cursor. */
+function lanes(model, receivers, dense) {
+  const { ids } = model;
+  return [
+    ids.map((id, i) => lane(model, id, i + 2, dense)),
+    receivers.map((id, i) => received(model, id, ids.length + i + 2)),
+    freeRow(model, ids.length + receivers.length + 2, dense),
+  ];
 }
 
 const at = (row, from, to = from) =>

@@ -208,7 +208,7 @@ function legend(t) {
     [cell({ "data-cell": "filled" }, 3, icon("rebuilt", "k-sign")), "legend_rebuilt"],
     [cell({ "data-cell": "filled" }, 8, h("i", { class: "k-sign k-dot" })), "legend_first"],
     [cell({ "data-cell": "filled" }, 3, icon("in", "k-sign")), "legend_restored"],
-    [cell({ "data-cell": "filled" }, 3, icon("damaged", "k-sign")), "legend_damaged"],
+    [icon("damaged", "k-damaged"), "legend_damaged"],
     [chip({ "data-kv": "gpu" }, true), "legend_chip_gpu"],
     [chip({ "data-kv": "host" }), "legend_chip_host"],
     [chip({ "data-kv": "none", "data-next": "new" }), "legend_chip_new"],
