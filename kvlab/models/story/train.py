@@ -33,12 +33,15 @@ TOKENIZER_STORIES = 5_000
 TOKENS_PER_STEP = 4_096
 WINDOW = 256
 LONG_WINDOW = 2_048
-LONG_SHARE = 0.1
-"""The last tenth of the steps uses the long window, so that every position is trained."""
+LONG_STEPS = 75
+"""The last steps use the long window, so that every position is trained."""
 
 PEAK_RATE = 3e-3
-LAST_RATE = 3e-5
+LOW_RATE = 3e-5
 WARMUP = 100
+COOLDOWN = 150
+HORIZON = 1_900
+"""Steps after the warm-up in which the cosine alone would bring the rate down to the low one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +114,12 @@ def initialise(model: Llama) -> None:
 
 
 def rate_at(step: int, steps: int) -> float:
-    """Learning rate: a linear warm-up, then a cosine down to the last rate."""
-    if step < WARMUP:
-        return PEAK_RATE * (step + 1) / WARMUP
-    done = (step - WARMUP) / max(1, steps - WARMUP)
-    return LAST_RATE + (PEAK_RATE - LAST_RATE) * 0.5 * (1 + math.cos(math.pi * done))
+    """Learning rate: a linear warm-up, half a cosine's slow fall, a linear cool-down to nothing."""
+    warm = min(1.0, (step + 1) / WARMUP)
+    cool = min(1.0, (steps - step) / COOLDOWN)
+    done = min(1.0, max(0.0, (step - WARMUP) / HORIZON))
+    share = 0.5 * (1 + math.cos(math.pi * done))
+    return warm * cool * (LOW_RATE + (PEAK_RATE - LOW_RATE) * share)
 
 
 def optimiser_of(model: Llama) -> torch.optim.AdamW:
@@ -132,7 +136,7 @@ def fit(model: Llama, text: Text, steps: int, seed: int) -> float:
     optimiser = optimiser_of(model)
     began, losses = time.monotonic(), []
     for step in range(steps):
-        length = LONG_WINDOW if step >= steps * (1 - LONG_SHARE) else WINDOW
+        length = LONG_WINDOW if step >= steps - LONG_STEPS else WINDOW
         for group in optimiser.param_groups:
             group["lr"] = rate_at(step, steps)
         loss = loss_of(model, text.choose(TOKENS_PER_STEP // length, length, generator))
@@ -187,7 +191,7 @@ def train(out: Path, steps: int, seed: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
-    parser.add_argument("--steps", type=int, default=3_000, help="steps of 4,096 tokens")
+    parser.add_argument("--steps", type=int, default=1_075, help="steps of 4,096 tokens")
     parser.add_argument("--seed", type=int, default=1, help="seed of the text and of the training")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     given = parser.parse_args()
