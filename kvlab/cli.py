@@ -22,6 +22,7 @@ from kvlab.errors import BadInput
 if TYPE_CHECKING:
     from kvlab.engine.report import StepReport
 
+INTERRUPTED = 130
 ROOT = Path(__file__).resolve().parents[1]
 
 app = typer.Typer(
@@ -44,7 +45,10 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Show the server's own 
 @app.command()
 def run(
     scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO-or-FILE", help="figure-1 … figure-5, or a file.")
+        str,
+        typer.Argument(
+            metavar="SCENARIO-or-FILE", help="A shipped one, such as figure-5, or a file."
+        ),
     ],
     settings: Annotated[
         list[str] | None,
@@ -169,13 +173,15 @@ def main(arguments: Sequence[str]) -> int:
     try:
         status = app(list(arguments), prog_name="kvlab", standalone_mode=False)
         sys.stdout.flush()
+        if status == INTERRUPTED:  # typer's word for Ctrl-C
+            return _complain("stopped", INTERRUPTED)
         return status if isinstance(status, int) else 0
     except BadInput as error:
         return _complain(str(error), 2)
     except typer.TyperException as error:
         return _complain(_usage(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        return _complain("stopped", 130)
+        return _complain("stopped", INTERRUPTED)
     except BrokenPipeError:
         # The reader (`| head`) has seen enough; keep the interpreter's own flush from complaining.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ class Ground:
     run: dict[str, Any]
     model: dict[str, Any]
     bytes_per_block: int
+    threads: AbstractContextManager[None]
 
 
 def run_scenario(
@@ -68,12 +70,13 @@ def run_scenario(
     for action in scenario.actions:
         engine.add_action(action)
     recorder = Recorder(engine, ground.probe)
-    while engine.has_work or not engine.steps:
-        started = time.perf_counter()
-        report = engine.step(end_if_stuck=True)
-        recorder.record(report, time.perf_counter() - started)
-        if on_step:
-            on_step(report)
+    with ground.threads:
+        while engine.has_work or not engine.steps:
+            started = time.perf_counter()
+            report = engine.step(end_if_stuck=True)
+            recorder.record(report, time.perf_counter() - started)
+            if on_step:
+                on_step(report)
     trace = recorder.trace(
         scenario.document, ground.run, ground.model, ground.token_text, ground.bytes_per_block
     )
@@ -98,6 +101,7 @@ def stand_ins(scenario: Scenario) -> Ground:
         model={"name": None, "stand_in": True, "context": StandInRunner.context}
         | dict.fromkeys(("layers", "kv_heads", "head_dim", "kv_bytes_per_token"), 0),
         bytes_per_block=0,
+        threads=nullcontext(),
     )
 
 
@@ -108,6 +112,7 @@ def with_model(scenario: Scenario, loaded: LoadedModel | None) -> Ground:
     from kvlab.models.loading import load_model
     from kvlab.runtime.model_runner import ModelRunner
     from kvlab.runtime.probe import CacheProbe
+    from kvlab.runtime.threads import few_threads
 
     document, settings = scenario.document, scenario.engine
     if loaded is None:
@@ -148,6 +153,7 @@ def with_model(scenario: Scenario, loaded: LoadedModel | None) -> Ground:
             "kv_bytes_per_token": config.kv_values_per_token * loaded.dtype.itemsize,
         },
         bytes_per_block=runner.cache.bytes_per_block,
+        threads=few_threads(config),
     )
 
 

@@ -7,7 +7,6 @@ scenario names models and shipped scenarios, never code.
 from __future__ import annotations
 
 import copy
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +14,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.engine import Action
 from kvlab.engine.request import Request, Sampling
 from kvlab.errors import BadInput, NotSupportedYet
+from kvlab.plain_data import parse
 from kvlab.schemas import check
 
 ENGINE_DEFAULTS: dict[str, Any] = {
@@ -63,7 +61,8 @@ DEFAULTS: dict[str, Any] = {
     "lesson": {},
 }
 VERBS = ("abort", "preempt", "pause", "resume")
-LARGEST_FILE = 4_000_000  # bytes
+LARGEST_JSON = 10_000_000  # bytes
+LARGEST_YAML = 1_000_000  # reading it takes ten times as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +143,11 @@ def load_scenario(name_or_path: str, settings: Sequence[str] = ()) -> Scenario:
 
     Raises BadInput, naming file and place, for a scenario that is missing or does not fit.
     """
-    shipped = files("kvlab.lessons").joinpath("scenarios", f"{name_or_path}.yaml")
-    path = Path(str(shipped)) if shipped.is_file() else Path(name_or_path)
-    what = f"scenario {name_or_path}"
-    if not path.is_file():
+    path = Path(name_or_path)
+    if name_or_path in scenario_names():
+        path = Path(str(files("kvlab.lessons").joinpath("scenarios", f"{name_or_path}.yaml")))
+    what = f"scenario {name_or_path[:200]}"
+    if not is_file(path):
         raise BadInput(
             f"{what}: there is no such file, and no shipped scenario of this name; shipped are "
             f"{', '.join(scenario_names())}."
@@ -156,6 +156,14 @@ def load_scenario(name_or_path: str, settings: Sequence[str] = ()) -> Scenario:
     for setting in settings:
         apply_setting(document, setting)
     return scenario_from(document, path.resolve().parent, what)
+
+
+def is_file(path: Path) -> bool:
+    """False, too, for what no file can be called."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def scenario_names() -> list[str]:
@@ -167,15 +175,17 @@ def scenario_names() -> list[str]:
 def read_document(path: Path, what: str) -> dict[str, Any]:
     """The raw mapping in a YAML or JSON file. Raises BadInput."""
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise BadInput(f"{what}: larger than {LARGEST_FILE:,} bytes.")
-        text = path.read_text(encoding="utf-8")
-        document = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        largest = LARGEST_JSON if path.suffix == ".json" else LARGEST_YAML
+        if path.stat().st_size > largest:
+            raise BadInput(f"larger than {largest:,} bytes; JSON may have {LARGEST_JSON:,}.")
+        text = path.read_text(encoding="utf-8-sig")
+        document = parse(text, as_json=path.suffix == ".json")
     except OSError as error:
         raise BadInput(f"{what}: cannot be read ({error.strerror}).") from None
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        place = " ".join(str(error).split())
-        raise BadInput(f"{what}: not valid YAML or JSON ({place[:200]}).") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{what}: not UTF-8 text ({error.reason} at byte {error.start}).") from None
+    except BadInput as error:
+        raise BadInput(f"{what}: {error}") from None
     if not isinstance(document, dict):
         raise BadInput(f"{what}: must be a mapping with name, engine and requests.")
     return document
@@ -187,9 +197,9 @@ def apply_setting(document: dict[str, Any], setting: str) -> None:
     if not equals or not path:
         raise BadInput(f"--set {setting}: write it as PATH=VALUE, for example engine.method=swap.")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise BadInput(f"--set {setting}: the value is not valid YAML.") from None
+        value = parse(text)
+    except BadInput as error:
+        raise BadInput(f"--set {setting[:200]}: {error}") from None
     *parents, last = path.split(".")
     target: Any = document
     for key in parents:

@@ -180,6 +180,9 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
 
     def start(command: str, *options: str, cwd: Path = ROOT) -> Served:
         log = tmp_path_factory.mktemp("serve") / "output.txt"
+        # Nothing of what a person has set up for Jupyter, and nothing left there.
+        own = {f"JUPYTER_{name}_DIR": str(log.parent) for name in ("CONFIG", "DATA", "RUNTIME")}
+        own["JUPYTERLAB_WORKSPACES_DIR"] = str(log.parent / "workspaces")
         arguments = [command, "--no-browser", "--port", str(free_port()), *options]
         with log.open("w") as output:
             process = subprocess.Popen(
@@ -189,7 +192,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 text=True,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, **own, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
             )
         end = time.monotonic() + 90
         while not (match := re.search(r"http://\S+", log.read_text())):

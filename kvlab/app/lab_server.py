@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,10 @@ def serve_lab(settings: LabSettings) -> None:
 
 def _config(settings: LabSettings, folder: Path, port: int, token: str) -> dict[str, Any]:
     level = logging.INFO if settings.verbose else logging.ERROR
+    own = Path(sys.prefix) / "share" / "jupyter" / "lab" / "kvlab-workspaces"
+    # Which notebooks were open is remembered apart from a person's other JupyterLabs.
+    decided = "JUPYTERLAB_WORKSPACES_DIR" in os.environ or not os.access(sys.prefix, os.W_OK)
+    workspaces = {} if decided else {"workspaces_dir": str(own)}
     return {
         "ServerApp": {
             "ip": address.HOST,
@@ -83,5 +88,6 @@ def _config(settings: LabSettings, folder: Path, port: int, token: str) -> dict[
             "check_for_updates_class": "jupyterlab.handlers.announcements.NeverCheckForUpdate",
             "extension_manager": "readonly",
             "log_level": level,
+            **workspaces,
         },
     }

@@ -74,7 +74,8 @@ def serve_dashboard(settings: DashboardSettings) -> None:
     address.make_importable(str(ROOT))
     if not settings.verbose:
         logging.getLogger("tornado").setLevel(logging.ERROR)  # refused requests, ping settings
-    server = _server_class()(config=_config(settings, notebook, port))
+    # The one instance: Voilà's parts find their logger by it.
+    server = _server_class().instance(config=_config(settings, notebook, port))
     server.sockets = sockets
     server.when_ready = lambda: address.announce(
         "the lab is", f"http://{address.HOST}:{port}/", settings.open_browser

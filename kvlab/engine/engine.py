@@ -89,6 +89,7 @@ class Engine:
             self._journal,
             self._end,
         )
+        self._ids: set[str] = set()  # of all requests, forks that are still to come included
         self._pending: list[Request] = []  # they arrive later, in order of arrival
         self._actions: list[Action] = []
         self._streams: dict[str, TextStream] = {}
@@ -101,16 +102,19 @@ class Engine:
     def add_request(self, request: Request) -> None:
         """Queue a request; it can first run in the step after `request.arrival_step`.
 
-        Raises BadInput for an id that is taken or a prompt token outside the vocabulary.
+        Raises BadInput for an id that is taken (by a sample of another request, too) or a prompt
+        token outside the vocabulary.
         """
-        if request.id in self.requests:
-            raise BadInput(f"request {request.id!r}: the id is used twice; give each its own.")
+        for id in request.sample_ids:
+            if id in self._ids:
+                raise BadInput(f"request {id!r}: the id is used twice; give each its own.")
         for place, token in enumerate(request.prompt):
             if not 0 <= token < self._runner.vocab_size:
                 raise BadInput(
                     f"request {request.id!r}: prompt token {token} at place {place} is outside the "
                     f"vocabulary of {self._runner.vocab_size} tokens."
                 )
+        self._ids.update(request.sample_ids)
         self._register(request)
         insort(self._pending, request, key=lambda pending: pending.arrival_step)
 
@@ -291,10 +295,11 @@ class Engine:
             return []
         try:
             return self._runner.execute(batch)
-        except (RuntimeError, MemoryError) as error:
+        except Exception as error:  # whatever the model raises, the other requests go on
             plan.batch.clear()
-            for scheduled in batch:
-                self._end(self.requests[scheduled.id], "error", f"the model run failed: {error}")
+            for request in [self.requests[scheduled.id] for scheduled in batch]:
+                self._space.forget_unwritten_blocks(request)
+                self._end(request, "error", f"the model run failed: {error}")
             return []
 
     def _note_computed(self, plan: StepPlan) -> int:
@@ -392,7 +397,7 @@ class Engine:
             resumed = request.resumed_step
             recovery = 0 if resumed is None else self.steps - resumed + 1
             request.note_gap(gap, recovery)
-        request.resumed_step = None
+        request.resumed_step, request.robbed = None, False
         request.delivered_steps.append(self.steps)
         self._journal.record(
             TokenDelivered, id=request.id, index=index, token=token, text=text, gap=gap
@@ -430,8 +435,9 @@ class Engine:
 
     def _stuck(self, plan: StepPlan) -> bool:
         """Nothing was done in this step, and nothing will ever make the next one different."""
-        done = plan.batch or plan.victims or plan.admitted or self._finished or self._swap.moved
-        if done or not self.has_work:
+        done = plan.batch or plan.victims or plan.admitted or self._finished
+        copied = self._swap.moved or self._swap.failed  # a failure gives up blocks
+        if done or copied or not self.has_work:
             return False
         return not (self._swap.in_flight or self._pending or self._actions)
 

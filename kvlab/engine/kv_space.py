@@ -6,7 +6,7 @@ from kvlab.engine.block_pool import BlockPool, chain_hash
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.events import BlockAllocated, BlockCopied, BlockReleased, BlockShared, Forked
 from kvlab.engine.journal import Journal
-from kvlab.engine.mover import Mover
+from kvlab.engine.mover import CopyError, Mover
 from kvlab.engine.request import Request
 
 
@@ -41,7 +41,10 @@ class KvSpace:
         return None
 
     def grow(self, request: Request, upto: int, why: str) -> None:
-        """Take what `missing` counts; the caller has made sure that it is free."""
+        """Take what `missing` counts; the caller has made sure that it is free.
+
+        Raises CopyError, with nothing taken, when a shared block could not be copied.
+        """
         self._copy_on_write(request)
         reserved = self.positions_to_reserve(request, upto)
         count = self.config.blocks_for(reserved) - len(request.table)
@@ -68,7 +71,11 @@ class KvSpace:
             return
         source = request.table[logical]
         (block,) = self.pool.allocate(1)
-        self._mover.copy_block(source, block)
+        try:
+            self._mover.copy_block(source, block)
+        except CopyError:
+            self.pool.release([block])
+            raise
         self.pool.release([source])
         request.table[logical] = block
         self._journal.record(

@@ -49,6 +49,11 @@ RANKS: dict[str, Callable[[Candidate], float]] = {
 }
 
 
+STEADY = ("newest", "lowest_priority", "least_computed")
+"""Policies that always leave the same request alone until it has got on: no two can take turns at
+robbing each other of a recovery that is not complete."""
+
+
 class VictimPolicy:
     """Chooses a victim among candidates given in running order, oldest first."""
 
@@ -60,6 +65,11 @@ class VictimPolicy:
     def name(self) -> str:
         """The policy's name in reports and traces."""
         return self._victim if isinstance(self._victim, str) else "function"
+
+    @property
+    def steady(self) -> bool:
+        """Some request always gets on, whatever is chosen."""
+        return self._victim in STEADY
 
     def choose(self, candidates: Sequence[Candidate], in_need: str) -> str:
         """The victim's id. `candidates` is not empty. Raises PolicyError for a bad function."""

@@ -42,7 +42,7 @@ class Sampling:
             raise BadInput(f"top_k = {self.top_k!r} must be 0 (no limit) or more.")
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Request:
     """One request and its counters.
 
@@ -51,7 +51,7 @@ class Request:
     the user has; len(table) is the blocks held. While a request decodes, computed lags history by
     one: the token just selected has no KV until it is processed as the next input.
 
-    Raises BadInput for an empty prompt or max_tokens below 1.
+    Raises BadInput for an empty prompt, or max_tokens or n below 1.
     """
 
     id: str
@@ -85,6 +85,7 @@ class Request:
     gaps: list[int] = field(default_factory=list, init=False)  # steps between deliveries
     recoveries: list[int] = field(default_factory=list, init=False)  # of each gap; 0: not preempted
     resumed_step: int | None = field(default=None, init=False)  # since the last delivered token
+    robbed: bool = field(default=False, init=False)  # preempted while it recovered, no token since
     finish_reason: str | None = field(default=None, init=False)
     message: str | None = field(default=None, init=False)
 
@@ -93,6 +94,8 @@ class Request:
             raise BadInput(f"request {self.id!r}: the prompt is empty; give at least one token.")
         if self.max_tokens < 1:
             raise BadInput(f"request {self.id!r}: max_tokens = {self.max_tokens} must be 1 or more.")
+        if self.n < 1:
+            raise BadInput(f"request {self.id!r}: n = {self.n} must be 1 or more.")
         self.history = list(self.prompt)
 
     @property
@@ -112,10 +115,15 @@ class Request:
         seed = self.sampling.seed
         return tuple(replace(self.sampling, seed=seed + fork) for fork in range(self.n))
 
+    @property
+    def sample_ids(self) -> tuple[str, ...]:
+        """The ids of the samples of this prompt: its own first, then its forks'."""
+        return (self.id, *(f"{self.id}.{number}" for number in range(2, self.n + 1)))
+
     def fork(self, number: int) -> Request:
         """Sample `number` (from 1) of the same prompt, as far as it is computed; blocks not yet."""
         fork = Request(
-            id=f"{self.id}.{number + 1}",
+            id=self.sample_ids[number],
             prompt=self.prompt,
             max_tokens=self.max_tokens,
             priority=self.priority,

@@ -25,6 +25,7 @@ from kvlab.engine.events import (
 )
 from kvlab.engine.journal import Journal
 from kvlab.engine.kv_space import KvSpace
+from kvlab.engine.mover import CopyError
 from kvlab.engine.policies import Candidate, PolicyError, VictimPolicy
 from kvlab.engine.report import Stall, Victim
 from kvlab.engine.request import Request, RequestState, ScheduledRequest
@@ -154,13 +155,18 @@ class Scheduler:
         """False while paused. A pause for another's need ends when nobody is short any more."""
         if request.state is not RequestState.PAUSED:
             return True
-        if request.paused_for is None or self._plan.stalled:
+        if request.paused_for is None or self._plan.stalled or self._is_short(request):
             return False
-        upto = request.computed + self._tokens_for(request)
-        if self._space.missing(request, upto) > self._space.pool.free:
+        in_need = next((r for r in self.running if r.id == request.paused_for), None)
+        if in_need is not None and self._is_short(in_need):
             return False
         self.unpause(request)
         return True
+
+    def _is_short(self, request: Request) -> bool:
+        """Its next tokens need more blocks than are free."""
+        upto = request.computed + self._tokens_for(request)
+        return self._space.missing(request, upto) > self._space.pool.free
 
     def unpause(self, request: Request) -> None:
         """A paused request takes part again; its KV never left."""
@@ -171,7 +177,11 @@ class Scheduler:
         """Give `tokens` to a request for which there is room."""
         why = self._why_scheduled(request)
         start, end = request.computed, request.computed + tokens
-        self._space.grow(request, end, why)
+        try:
+            self._space.grow(request, end, why)
+        except CopyError as error:
+            self._end(request, "error", f"a shared block could not be copied: {error}")
+            return
         self._space.remember_full_blocks(request, end)
         samples = end == len(request.history)
         self._plan.budget -= tokens
@@ -225,7 +235,7 @@ class Scheduler:
                 said = True
             if self.config.method == "pause_only":
                 self._pause_for(request)
-                return self._stall(request, needs, "nothing_released")
+                return request.live and self._stall(request, needs, "nothing_released")
             if pool.free + self._swap.blocks_to_come >= needs:
                 return self._stall(request, needs, "copy_in_flight")
             victim = self._choose_victim(request)
@@ -264,6 +274,8 @@ class Scheduler:
         candidates = self._candidates(pausing)
         if not candidates or (candidates == [in_need] and (pausing or self._swap.in_flight)):
             return None
+        if not pausing and not self._policy.steady:
+            candidates = self._spare_robbed(candidates)
         views = [self._candidate(request) for request in candidates]
         try:
             chosen = self._policy.choose(views, in_need.id)
@@ -271,6 +283,14 @@ class Scheduler:
             self._end(in_need, "error", f"no victim could be chosen: {error}")
             return in_need
         return next(request for request in candidates if request.id == chosen)
+
+    def _spare_robbed(self, candidates: list[Request]) -> list[Request]:
+        """Who was preempted while it recovered is left alone until it has its next token.
+
+        Where all were, only the newest may be chosen. Otherwise some policies let requests that
+        recover in chunks preempt each other for ever.
+        """
+        return [request for request in candidates if not request.robbed] or candidates[-1:]
 
     def _candidate(self, request: Request) -> Candidate:
         return Candidate(
@@ -320,6 +340,7 @@ class Scheduler:
         self._record_preempted(request, need_of, why, choice, reclaimable)
         self.running.remove(request)
         request.preemptions += 1
+        request.robbed = request.robbed or request.resumed_step is not None
         request.resumed_step = None
         request.state, request.paused_for = RequestState.PREEMPTED, None
         fallback, used = choice.fallback, choice.method

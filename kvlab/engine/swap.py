@@ -25,7 +25,7 @@ from kvlab.engine.events import (
 from kvlab.engine.host_pool import HostPool
 from kvlab.engine.journal import Journal
 from kvlab.engine.kv_space import KvSpace
-from kvlab.engine.mover import CopyError, Mover
+from kvlab.engine.mover import CopyError, Runner
 from kvlab.engine.request import Request, RequestState
 
 
@@ -64,7 +64,7 @@ class Swap:
     def __init__(
         self,
         space: KvSpace,
-        mover: Mover,
+        mover: Runner,
         journal: Journal,
         host_blocks: int,
         rate: int | None,
@@ -82,6 +82,7 @@ class Swap:
         self._copies: list[Copy] = []
         self._count = 0
         self.moved: list[tuple[Copy, int]] = []  # (copy, blocks moved) since the last `take_moved`
+        self.failed = False  # a copy has broken off in this step
         self.blocks_out = 0
         self.blocks_in = 0
 
@@ -158,6 +159,10 @@ class Swap:
 
     def retire(self) -> None:
         """At the start of a step: the GPU blocks of complete copies out become free."""
+        self.failed = False
+        self._retire_complete()
+
+    def _retire_complete(self) -> None:
         for copy in self.in_flight:
             if copy.direction == "out" and copy.complete:
                 self._retire_out(copy)
@@ -252,7 +257,7 @@ class Swap:
             if copy.direction == "in" and copy.complete:
                 self._finish_in(copy)
         if self._release_early:
-            self.retire()  # their blocks were given away long ago
+            self._retire_complete()  # their blocks were given away long ago
 
     def _move(self, copy: Copy, most: int | None) -> None:
         pairs = copy.next_pairs(most)
@@ -336,6 +341,7 @@ class Swap:
     # Giving up.
 
     def _fail(self, copy: Copy, message: str) -> None:
+        self.failed = True
         self._journal.record(
             CopyFailed, id=copy.request.id, copy=copy.number, why=copy.direction, message=message
         )

@@ -79,11 +79,11 @@ class Pip:
         patience = ("--timeout", "5", "--retries", "0") if quick else ()
         command = [*self.command, "install", *QUIET_OPTIONS, *patience]
         command += ["--dry-run", "--quiet", "--report", "-", *arguments]
-        done = self._run(command)
-        if done.returncode != 0:
-            raise CannotStart(explain(done.stdout + done.stderr, done.returncode, None))
+        status, said, complaint = self._ask(command, "asking pip for its plan")
+        if status != 0:
+            raise CannotStart(explain(said + complaint, status, None))
         try:
-            report = json.loads(done.stdout[done.stdout.index("{") :])
+            report = json.loads(said[said.index("{") :])
             return [Planned.read(item) for item in report["install"]]
         except (ValueError, KeyError, TypeError) as error:
             raise CannotStart(
@@ -92,32 +92,36 @@ class Pip:
             ) from error
 
     def _version(self) -> tuple[int, ...]:
-        done = self._run([*self.command, "--version"])
-        match = re.match(r"pip (\d+)\.(\d+)", done.stdout)
+        _, said, _ = self._ask([*self.command, "--version"], "starting pip")
+        match = re.match(r"pip (\d+)\.(\d+)", said)
         return (int(match[1]), int(match[2])) if match else (0, 0)
 
-    def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+    def _ask(self, command: list[str], what: str) -> tuple[int, str, str]:
+        """Exit status, stdout and stderr of a pip that answers and installs nothing."""
+        began = time.monotonic()
+        child = self._start(command, subprocess.PIPE)
         try:
-            return subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-                env=clean_environment(),
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
-        except OSError as error:
-            raise CannotStart(f"{command[0]} does not start: {error.strerror}") from error
+            while True:
+                try:
+                    said, complaint = child.communicate(timeout=0.5)
+                    return child.returncode, said, complaint
+                except subprocess.TimeoutExpired:
+                    if (elapsed := time.monotonic() - began) > 2:
+                        self.console.status(f"{what} [{duration(elapsed)}]")
+        finally:
+            self.console.done()
+            if child.poll() is None:
+                _stop(child)
 
-    def _start(self, command: list[str]) -> subprocess.Popen[str]:
+    def _start(
+        self, command: list[str], complaints: int = subprocess.STDOUT
+    ) -> subprocess.Popen[str]:
         kept: dict[str, Any] = {"pass_fds": self.keep_open} if os.name == "posix" else {}
         try:
             return subprocess.Popen(
                 command,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stderr=complaints,
                 stdin=subprocess.DEVNULL,
                 text=True,
                 encoding="utf-8",
@@ -136,11 +140,21 @@ class Planned:
     name: str
     version: str
     url: str
+    needs: tuple[str, ...] = ()
+    """Names of what it may need, on this machine or another."""
 
     @classmethod
     def read(cls, item: dict[str, Any]) -> Planned:
         metadata = item["metadata"]
-        return cls(metadata["name"], metadata["version"], item["download_info"]["url"])
+        needs = [re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0] for line in _needs(metadata)]
+        return cls(
+            metadata["name"], metadata["version"], item["download_info"]["url"], tuple(needs)
+        )
+
+
+def _needs(metadata: dict[str, Any]) -> list[str]:
+    lines = metadata.get("requires_dist", [])
+    return lines if isinstance(lines, list) else []
 
 
 class Progress:
@@ -160,7 +174,9 @@ class Progress:
         elif match := re.match(r"Collecting ([A-Za-z0-9._-]+)", text):
             self._packages += 1
             self._doing, self._share = f"looking up {match[1]}", ""
-        elif match := re.match(r"(Downloading|Using cached|Processing) (\S+)(?: \((.*)\))?", text):
+        elif match := re.match(
+            r"(Downloading|Using cached|Processing) (\S+)(?: \(([\d.]+ [kMG]B)\))?", text
+        ):
             name = match[2].replace("\\", "/").rsplit("/", 1)[-1]
             if not name.endswith(".metadata"):
                 verb = "downloading" if match[1] == "Downloading" else "reading"

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvlab.launcher import torch_build
 from kvlab.launcher.console import CannotStart, Console, size
 from kvlab.launcher.environment import Environment
 from kvlab.launcher.lock import only_one
@@ -23,7 +20,6 @@ from kvlab.launcher.needs import (
     read_pins,
     unfinished,
 )
-from kvlab.launcher.pip import Pip
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,6 +38,9 @@ HELP = """usage: python3 -m kvlab COMMAND [OPTIONS]
 The first start installs what the lab needs into {folder}; later ones take seconds.
 `python3 -m kvlab COMMAND --help` tells a command's options.
 """
+
+DOWNLOAD = {LAB: 120_000_000, TESTS: 110_000_000}
+"""Bytes, for saying what a download will cost; torch is asked for exactly."""
 
 RESTARTED = "KVLAB_RESTARTED"
 """Set for the restart inside `.venv`, so that a fault cannot make an endless chain of them."""
@@ -142,6 +141,10 @@ def _met(environment: Environment, files: Sequence[str]) -> bool:
 
 
 def _make(environment: Environment, files: Sequence[str], console: Console, held: int) -> None:
+    # Here and not above: a start that finds everything in place should not pay for these.
+    from kvlab.launcher import torch_build
+    from kvlab.launcher.pip import Pip
+
     pins = read_pins(environment.root, files)
     probe = environment.probe()
     if probe is None or probe.version < (3, 11):
@@ -168,7 +171,8 @@ def _make(environment: Environment, files: Sequence[str], console: Console, held
         rest = [pin for pin in wanted if pin is not torch]
         if rest:
             names = ", ".join(pin.name for pin in rest)
-            console.say(f"installing {names} and what they need (about 250 MB to download)")
+            most = size(sum(DOWNLOAD[file] for file in files))
+            console.say(f"installing {names} and what they need (at most {most} to download)")
             pip.install("packages", [str(pin) for pin in rest])
         probe = environment.probe()
         if probe is None or missing(pins, probe.installed):
@@ -178,6 +182,8 @@ def _make(environment: Environment, files: Sequence[str], console: Console, held
 
 
 def _check_room(folder: Path, needed: int) -> None:
+    import shutil
+
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise CannotStart(
@@ -194,6 +200,8 @@ def hand_over(python: Path, arguments: Sequence[str]) -> int:
     sys.stderr.flush()
     if os.name == "posix":
         os.execve(python, command, environment)
+    import subprocess
+
     child = subprocess.Popen(command, env=environment)
     while True:
         try:

@@ -7,6 +7,7 @@ CPU index where that can be reached.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -80,18 +81,15 @@ def choose(
 ) -> Choice:
     """The build to take for this pin. Raises CannotStart when pip finds none at all."""
     wanted: tuple[str, ...] = (str(pin),)
-    planned = pip.plan(wanted)
-    if build_of(planned) == "CUDA" and not driver:
-        for extra in ((), ("--extra-index-url", CPU_INDEX)):
-            # Asked without its dependencies and of that index alone: it may not exist, and then
-            # the answer must come at once.
-            index = ("--index-url", CPU_INDEX) if extra else ()
-            try:
-                found = pip.plan(["--no-deps", *index, f"{pin}+cpu"], quick=True)
-            except CannotStart:
-                continue
-            planned, wanted = found, (*extra, f"{pin}+cpu")
-            break
+    planned = pip.plan(["--no-deps", *wanted])
+    if may_be_cuda(planned[0]):
+        offer = None if driver else _cpu_offer(pin, pip)
+        if offer is None:
+            # Which of its parts this machine would get, and so what it weighs, only a full plan
+            # tells: it takes longer.
+            planned = pip.plan(wanted)
+        else:
+            wanted, planned = offer
     torch = next(item for item in planned if item.name == "torch")
     heavy = [item.url for item in planned if item is torch or is_cuda_part(item.name)]
     return Choice(
@@ -104,11 +102,26 @@ def choose(
     )
 
 
+def _cpu_offer(pin: Pin, pip: Planner) -> tuple[tuple[str, ...], list[Planned]] | None:
+    """A CPU build: what to tell pip to get it, and what pip would fetch. None: not to be had."""
+    wanted = f"{pin}+cpu"
+    with contextlib.suppress(CannotStart):
+        return (wanted,), pip.plan(["--no-deps", wanted], quick=True)
+    with contextlib.suppress(CannotStart):
+        # Of PyTorch's index alone, so that the answer comes at once where it is out of reach.
+        found = pip.plan(["--no-deps", "--index-url", CPU_INDEX, wanted], quick=True)
+        return ("--extra-index-url", CPU_INDEX, wanted), found
+    return None
+
+
+def may_be_cuda(torch: Planned) -> bool:
+    """Whether this torch can bring NVIDIA's libraries along: its own list of needs names them,
+    and its version does not deny it."""
+    return "+cpu" not in torch.version and any(is_cuda_part(name) for name in torch.needs)
+
+
 def build_of(planned: Sequence[Planned]) -> str:
     """`CUDA` where the plan brings NVIDIA's libraries along, else `CPU`."""
-    local = next((i.version.partition("+")[2] for i in planned if i.name == "torch"), "")
-    if local:
-        return "CUDA" if local.startswith("cu") and local != "cpu" else "CPU"
     return "CUDA" if any(is_cuda_part(item.name) for item in planned) else "CPU"
 
 

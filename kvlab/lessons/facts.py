@@ -77,7 +77,7 @@ def moments(trace: Trace) -> list[Moment]:
 
 
 def ran_until(trace: Trace, step: dict[str, Any]) -> int:
-    """The cursor after the last write of KV in a step, or the step's end when nothing was written."""
+    """The cursor after the last write of KV in a step, or the step's end where nothing was."""
     for at in range(step["end"] - 1, step["first"] - 1, -1):
         if trace.events[at]["kind"] == "kv_written":
             return at + 1

@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvlab.errors import BadInput
 from kvlab.trace.document import Trace
+
+
+def lesson_notes(trace: Trace) -> dict[int, str]:
+    """What the scenario's `lesson.narration` says, by the index of the event that it belongs to.
+
+    An entry `{at: {step: 3, kind: preempted, id: B}, text: …}` belongs to the first event that has
+    all those fields; one that no event fits says nothing. Raises BadInput for an entry of another form.
+    """
+    notes: dict[int, str] = {}
+    for place, entry in enumerate(trace.document["scenario"]["lesson"].get("narration", [])):
+        if not isinstance(entry, dict) or not isinstance(entry.get("at"), dict):
+            raise BadInput(f"lesson.narration.{place} must be {{at: {{…}}, text: …}}.")
+        fields = entry["at"].items()
+        found = (at for at, event in enumerate(trace.events) if fields <= event.items())
+        at = next(found, None)
+        if at is not None:
+            notes[at] = str(entry["text"])
+    return notes
 
 
 def lesson_range(trace: Trace) -> tuple[int, int]:

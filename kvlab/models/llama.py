@@ -1,5 +1,8 @@
 """The llama-family decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
+Llama, Mistral, Qwen2 and Qwen3 are one computation with a few options (biases, normed queries and
+keys, scaled rotary frequencies), which the config names.
+
 The model computes; it stores nothing. Tokens come packed as one row each, whatever request they
 belong to, and `attend` is handed in by the caller: the engine's reads the paged KV cache through
 block tables, training's is plain causal attention. Module names are those of Hugging Face
@@ -8,16 +11,17 @@ checkpoints, so that a state dict loads as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from kvlab.models.config import ModelConfig
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""(layer, q [N, heads, head_dim], k [N, kv_heads, head_dim], v likewise) -> [N, heads, head_dim]."""
+"""(layer, q [N, heads, head_dim], k [N, kv_heads, head_dim], v alike) -> [N, heads, head_dim]."""
 
 
 class RMSNorm(nn.Module):
@@ -34,24 +38,48 @@ class RMSNorm(nn.Module):
         return self.weight * wide.to(x.dtype)
 
 
+def frequencies(config: ModelConfig) -> Tensor:
+    """Angle per position of each rotated pair, float32 [head_dim / 2], scaled as config says."""
+    exponent = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+    frequency = 1.0 / config.rope_theta**exponent
+    scaling = config.rope_scaling
+    if scaling is None:
+        return frequency
+    slow = frequency / scaling.factor
+    if scaling.kind == "linear":
+        return slow
+    # llama3: turns[i] says how often pair i turns within the original context.
+    turns = scaling.original_positions * frequency / (2 * math.pi)
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    keep = ((turns - low) / (high - low)).clamp(0, 1)
+    return (1 - keep) * slow + keep * frequency
+
+
 class Rotary(nn.Module):
-    """Rotary position embedding (Su et al. 2021), halves paired as in Hugging Face checkpoints."""
+    """Rotary position embedding (Su et al. 2021), halves paired as in Hugging Face checkpoints.
+
+    cos and sin of every position, [max_positions, head_dim / 2] in `dtype`: rounding a float32
+    cosine when the table is made equals rounding it at each use.
+    """
 
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        exponent = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-        frequency = 1.0 / config.rope_theta**exponent
-        angle = torch.outer(torch.arange(config.max_positions, dtype=torch.float32), frequency)
-        angle = torch.cat((angle, angle), dim=-1)
-        self.register_buffer("cos", angle.cos(), persistent=False)
-        self.register_buffer("sin", angle.sin(), persistent=False)
+        if torch.get_default_device().type == "meta":  # shapes alone are wanted
+            angle = torch.empty(config.max_positions, config.head_dim // 2)
+            self.cos, self.sin = angle, angle
+            return
+        positions = torch.arange(config.max_positions, dtype=torch.float32)
+        angle = torch.outer(positions, frequencies(config))
+        self.register_buffer("cos", angle.cos().to(dtype), persistent=False)
+        self.register_buffer("sin", angle.sin().to(dtype), persistent=False)
 
     def at(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """cos and sin, [N, 1, head_dim] each, for `positions` [N]."""
-        return self.cos[positions, None].to(dtype), self.sin[positions, None].to(dtype)
+        cos, sin = self.cos[positions, None].to(dtype), self.sin[positions, None].to(dtype)
+        return torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -64,21 +92,30 @@ class Attention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.head_dim = config.head_dim
+        hidden, bias = config.hidden_size, config.qkv_bias
         queries = config.num_heads * config.head_dim
         keys = config.num_kv_heads * config.head_dim
-        self.q_proj = nn.Linear(config.hidden_size, queries, bias=False)
-        self.k_proj = nn.Linear(config.hidden_size, keys, bias=False)
-        self.v_proj = nn.Linear(config.hidden_size, keys, bias=False)
-        self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
+        self.q_proj = nn.Linear(hidden, queries, bias=bias)
+        self.k_proj = nn.Linear(hidden, keys, bias=bias)
+        self.v_proj = nn.Linear(hidden, keys, bias=bias)
+        self.o_proj = nn.Linear(queries, hidden, bias=config.output_bias)
+        self.qk_norm = config.qk_norm
+        if config.qk_norm:  # over each head, before its rotation
+            self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+            self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
 
-    def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, layer: int, attend: Attend
-    ) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, layer: int, attend: Attend) -> Tensor:
         rows = x.shape[0]
-        q = rotate(self.q_proj(x).view(rows, -1, self.head_dim), cos, sin)
-        k = rotate(self.k_proj(x).view(rows, -1, self.head_dim), cos, sin)
-        v = self.v_proj(x).view(rows, -1, self.head_dim)
-        return self.o_proj(attend(layer, q, k, v).reshape(rows, -1))
+        q, k, v = self.project(x)
+        if self.qk_norm:
+            q, k = self.q_norm(q), self.k_norm(k)
+        out = attend(layer, rotate(q, cos, sin), rotate(k, cos, sin), v)
+        return self.o_proj(out.reshape(rows, -1))
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q [N, heads, head_dim], k and v [N, kv_heads, head_dim] of rows x [N, hidden]."""
+        shape = (x.shape[0], -1, self.head_dim)
+        return self.q_proj(x).view(shape), self.k_proj(x).view(shape), self.v_proj(x).view(shape)
 
 
 class MLP(nn.Module):
@@ -86,12 +123,13 @@ class MLP(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_proj = nn.Linear(hidden, inner, bias=bias)
+        self.up_proj = nn.Linear(hidden, inner, bias=bias)
+        self.down_proj = nn.Linear(inner, hidden, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class DecoderLayer(nn.Module):
@@ -102,9 +140,7 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, layer: int, attend: Attend
-    ) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, layer: int, attend: Attend) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos, sin, layer, attend)
         return x + self.mlp(self.post_attention_layernorm(x))
 
@@ -128,7 +164,11 @@ class Llama(nn.Module):
         self.model = Decoder(config)
         self.rotary = Rotary(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        if config.tie_embeddings:
+        self.tie()
+
+    def tie(self) -> None:
+        """Give the head the embedding's weights, where the config says that they are the same."""
+        if self.config.tie_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
 
     def forward(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tokenizers import Tokenizer as FastTokenizer
-
 from kvlab.errors import BadInput
 
 INCOMPLETE = "\ufffd"
@@ -17,14 +15,31 @@ class Tokenizer:
     """A `tokenizer.json` of Hugging Face's format. Raises BadInput when it cannot be read."""
 
     def __init__(self, path: Path) -> None:
+        from tokenizers import Tokenizer as FastTokenizer  # late: a model without text needs none
+
         try:
             self._fast = FastTokenizer.from_file(str(path))
         except Exception as error:  # the library raises a bare Exception
             raise BadInput(f"{path} is not a readable tokenizer ({error}).") from None
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of `text`, without special tokens."""
-        return self._fast.encode(text, add_special_tokens=False).ids
+    @property
+    def size(self) -> int:
+        """Number of tokens, the added ones included."""
+        return int(self._fast.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str, *, opening: bool = False) -> list[int]:
+        """Token ids of `text`, without special tokens; with those that the tokenizer puts around a
+        prompt (the begin-of-text of Llama and Mistral) when `opening`.
+
+        Raises BadInput for half a character.
+        """
+        try:
+            return list(self._fast.encode(text, add_special_tokens=opening).ids)
+        except TypeError:
+            raise BadInput(
+                f"the text {text[:40]!a} holds half a character (a lone surrogate), which cannot "
+                "be encoded."
+            ) from None
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of `tokens`, special tokens left out."""

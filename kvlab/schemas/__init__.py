@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError, best_match
-
 from kvlab.errors import BadInput
+
+# Loading jsonschema would parse a grammar for a format that no schema here uses: seconds, where this
+# package happens to be installed. Marked as missing, it is left out.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
+from jsonschema import Draft202012Validator  # noqa: E402
+from jsonschema.exceptions import ValidationError, best_match  # noqa: E402
+from jsonschema.validators import extend  # noqa: E402
+
+# The specification counts 4.0 among the integers; Python would carry it on as another type.
+Validator = extend(
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+    ),
+)
 
 
 @cache
-def validator(name: str) -> Draft202012Validator:
+def validator(name: str) -> Any:
     """The validator of `kvlab/schemas/<name>.schema.json`."""
     text = files("kvlab.schemas").joinpath(f"{name}.schema.json").read_text(encoding="utf-8")
-    return Draft202012Validator(json.loads(text))
+    return Validator(json.loads(text))
 
 
 def check(document: Any, name: str, what: str) -> None:
@@ -92,12 +106,14 @@ def describe(error: ValidationError, document: Any) -> str:
     message = error.message if len(error.message) < 200 else f"{error.message[:200]} …"
     if error.validator == "additionalProperties":
         known = sorted(error.schema.get("properties", {}))
-        unknown = sorted(set(error.instance) - set(known))
-        where = ".".join(filter(None, [place, str(unknown[0])]))
+        unknown = sorted(map(str, set(error.instance) - set(known)))
+        where = ".".join(filter(None, [place, unknown[0]]))
         return f"{where} is not a known key; known here: {', '.join(known)}."
     if error.validator == "enum":
         choices = ", ".join(json.dumps(value) for value in error.validator_value)
         return f"{place} = {short(error.instance)} must be one of {choices}."
+    if error.validator in ("pattern", "oneOf") and "description" in error.schema:
+        return f"{place} = {short(error.instance)} must be {error.schema['description']}."
     if error.validator == "required":
         return f"{place or 'the document'}: {message}."
     return f"{place or 'the document'}: {message}."
@@ -108,8 +124,9 @@ def place_of(path: list[Any], document: Any) -> str:
     names: list[str] = []
     for key in path:
         document = document[key]
-        named = names[-1:] == ["requests"] and isinstance(document, dict) and "id" in document
-        names.append(str(document["id"]) if named else str(key))
+        inside = names[-1:] == ["requests"] and isinstance(document, dict)
+        id = str(document.get("id", "")) if inside else ""
+        names.append(id if id and id.isprintable() else str(key))
     return ".".join(names)
 
 

@@ -70,12 +70,17 @@ class Trace:
         text = json.dumps(self.document | {"recorded": True}, ensure_ascii=False, indent=None)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
+            if path.is_symlink() or (path.exists() and not path.is_file()):  # /dev/stdout, say
+                path.write_text(text + "\n", encoding="utf-8")
+                return
             temporary.write_text(text + "\n", encoding="utf-8")
             temporary.replace(path)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise BadInput(f"{path} cannot be written ({reason}).") from None
+        finally:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
-            raise BadInput(f"{path} cannot be written ({error.strerror}).") from None
 
     @classmethod
     def read(cls, path: str | Path) -> Trace:
@@ -108,22 +113,41 @@ class Trace:
         return cls(document)
 
 
+PLACES = ("block", "blocks", "host_blocks", "source", "logical", "slot", "first")
+"""Fields that count from 0; Python would take a negative one from the end."""
+
+
 def check_replays(document: dict[str, Any], what: str) -> None:
     """Raise BadInput at the first event that does not fit the state before it."""
     pool = document["pool"]
     state = replay.empty_state(pool["num_blocks"], pool["block_size"], pool["host_blocks"])
     for at, event in enumerate(document["events"]):
         try:
+            refuse_negative(event)
             replay.apply(state, event)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise BadInput(
                 f"{what}: event {at} ({event['kind']}, step {event['step']}) does not fit the "
                 f"state before it ({error!r})."
             ) from None
-    end = 0
+    check_steps(document, what)
+
+
+def refuse_negative(event: dict[str, Any]) -> None:
+    for field in PLACES:
+        value = event.get(field, 0)
+        if (min(value, default=0) if isinstance(value, list) else value) < 0:
+            raise IndexError(f"{field} = {value}")
+
+
+def check_steps(document: dict[str, Any], what: str) -> None:
+    """Raise BadInput unless the steps cut the events into spans, in order and each of its own."""
+    events, end, number = document["events"], 0, 0
     for place, step in enumerate(document["steps"]):
-        if step["first"] != end or step["end"] < step["first"]:
+        if step["first"] != end or step["end"] < step["first"] or step["step"] <= number:
             raise BadInput(f"{what}: steps.{place} does not follow the one before it.")
-        end = step["end"]
-    if end != len(document["events"]):
-        raise BadInput(f"{what}: the steps cover {end} of {len(document['events'])} events.")
+        end, number = step["end"], step["step"]
+        if any(event["step"] != number for event in events[step["first"] : end]):
+            raise BadInput(f"{what}: steps.{place} covers events of another step than {number}.")
+    if end != len(events):
+        raise BadInput(f"{what}: the steps cover {end} of {len(events)} events.")

@@ -1,8 +1,8 @@
 """A chart on a page: a few kilobytes of figure, drawn by the plotly renderer that the host has.
 
-plotly's own FigureWidget carries all of plotly.js in its state, 5 MB for each chart. JupyterLab and
-Voilà serve that code once, as the renderer of plotly's mime type; this widget asks them to draw, and
-again when the figure or the page's light and dark change.
+plotly's own FigureWidget carries all of plotly.js in its state, 5 MB for each chart. JupyterLab
+and Voilà serve that code once, as the renderer of plotly's mime type; this widget asks them to
+draw, and again when the figure or the page's light and dark change.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ import anywidget
 import plotly.graph_objects as go
 import traitlets
 
+from kvlab.errors import BadInput
+from kvlab.lessons import cost
 from kvlab.trace.document import Trace
 from kvlab.widgets import charts
 
 HERE = Path(__file__).parent
 MEMORY_TITLE = "Memory over the steps"
 GAPS_TITLE = "What each user waits for"
+COST_TITLE = "Modelled: which method brings a request back sooner"
 
 
 class Chart(anywidget.AnyWidget):
@@ -79,4 +82,13 @@ def gaps_chart(trace: Trace, chart: Chart | None = None) -> Chart:
     chart.show(
         GAPS_TITLE, charts.gaps_sentence(trace), lambda look: charts.gaps_figure(trace, look)
     )
+    return chart
+
+
+def cost_chart(machine: str, chart: Chart | None = None) -> Chart:
+    """The modelled crossover on a machine of `cost.MACHINES`. Raises BadInput for another."""
+    if machine not in cost.MACHINES:
+        raise BadInput(f"machine {machine!r}: choose {' or '.join(cost.MACHINES)}.")
+    chart, on = chart or Chart(), cost.MACHINES[machine]
+    chart.show(COST_TITLE, charts.cost_sentence(on), lambda look: charts.cost_figure(on, look))
     return chart

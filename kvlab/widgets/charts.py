@@ -14,10 +14,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from kvlab.lessons import cost
 from kvlab.lessons.facts import Gap, Moment, gaps, moments
 from kvlab.trace.document import Trace
 
-PATTERNS = ("/", ".", "-", "\\", "|", "x")
+PATTERNS = ("\\", ".", "-", "/", "|", "x")
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif'
 MOST_LABELLED_STEPS = 24
 MOST_GAPS = 14
@@ -55,7 +56,7 @@ DARK = Look(
     own_ink="#10141a",
     hues=("#63b4f0", "#ff9a52", "#3fcba2", "#eb9fcb", "#e6c84c", "#bcc6d2"),
     tint=0.18,
-    stroke=0.4,
+    stroke=0.3,
 )
 LOOKS = {"light": LIGHT, "dark": DARK}
 
@@ -79,11 +80,11 @@ def memory_figure(trace: Trace, look: Look = LIGHT) -> go.Figure:
             if any(positions):
                 figure.add_bar(
                     x=steps,
-                    y=positions,
+                    y=[n or None for n in positions],
                     name=id,
                     showlegend=not labelled and panel == "gpu",
                     yaxis=axis_name(panels.index(panel)),
-                    marker=own_marker(look, place),
+                    marker=tinted(look, look.hue(place), PATTERNS[place % len(PATTERNS)]),
                     hovertemplate=f"step %{{x}}: {id} has KV for %{{y}} positions<extra></extra>",
                     **bar_text([f"{id} {n}" if n else "" for n in positions], look, labelled),
                 )
@@ -107,8 +108,13 @@ def memory_figure(trace: Trace, look: Look = LIGHT) -> go.Figure:
     for at, panel in enumerate(panels):
         _, unit, most = titles[panel]
         room = most * (1.12 if panel == "gpu" else 1.35)
-        figure.update_layout({axis_name(at, "yaxis"): {"title": unit, "range": [0, room]}})
-        figure.update_layout({axis_name(at, "yaxis"): ticks(most)})
+        axis = {
+            "title": {"text": unit},
+            "range": [0, room],
+            "showgrid": False,
+            "tickvals": marks(most),
+        }
+        figure.update_layout({axis_name(at, "yaxis"): axis})
         figure.add_annotation(
             text=titles[panel][0],
             xref="paper",
@@ -183,32 +189,33 @@ def gaps_figure(trace: Trace, look: Look = LIGHT) -> go.Figure:
     Of a run with many gaps the longest are drawn.
     """
     drawn = drawn_gaps(trace)
-    places = {id: place for place, id in enumerate(ids(trace))}
-    rows = [f"{gap.id} · x{gap.after} → x{gap.after + 1}" for gap in drawn]
-    hues = [look.hue(places[gap.id]) for gap in drawn]
     figure = go.Figure(layout=layout(look))
-    for phase, marker, ink in (
-        ("decoding", tinted(look, hues, [PATTERNS[places[g.id] % 6] for g in drawn]), look.ink),
-        ("waiting", {"color": "rgba(0,0,0,0)", "line": {"color": hues, "width": 1.5}}, look.ink),
-        ("recovery", {"color": hues, "line": {"color": hues, "width": 1.5}}, look.own_ink),
-    ):
-        steps = [getattr(gap, phase) for gap in drawn]
-        figure.add_bar(
-            y=rows,
-            x=steps,
-            orientation="h",
-            name=phase,
-            marker=marker,
-            showlegend=False,
-            hovertemplate=f"%{{y}}: %{{x}} steps {phase}<extra></extra>",
-            text=[phase_text(n, phase, gap) for n, gap in zip(steps, drawn, strict=True)],
-            textposition="inside",
-            insidetextanchor="middle",
-            textangle=0,
-            constraintext="none",
-            textfont={"color": ink, "size": 12},
-        )
-        legend_entry(figure, phase, look)
+    for place, id in enumerate(ids(trace)):
+        own = [gap for gap in drawn if gap.id == id]
+        hue = look.hue(place)
+        for phase, marker in phase_markers(look, hue, PATTERNS[place % len(PATTERNS)]).items():
+            steps = [getattr(gap, phase) for gap in own]
+            if any(steps):
+                figure.add_bar(
+                    y=[f"{gap.id} · x{gap.after} → x{gap.after + 1}" for gap in own],
+                    x=[n or None for n in steps],
+                    orientation="h",
+                    name=phase,
+                    marker=marker,
+                    showlegend=False,
+                    hovertemplate=f"%{{y}}: %{{x}} steps {phase}<extra></extra>",
+                    text=[f"{n} {phase}" if n > 1 else str(n or "") for n in steps],
+                    textposition="inside",
+                    insidetextanchor="middle",
+                    textangle=0,
+                    constraintext="none",
+                    textfont={
+                        "color": look.own_ink if phase == "recovery" else look.ink,
+                        "size": 12,
+                    },
+                )
+    for phase, marker in phase_markers(look, look.soft, PATTERNS[0]).items():
+        figure.add_bar(x=[None], y=[None], name=phase, marker=marker, hoverinfo="skip")
     most = max([gap.steps for gap in drawn], default=1)
     figure.update_layout(
         barmode="stack",
@@ -216,7 +223,11 @@ def gaps_figure(trace: Trace, look: Look = LIGHT) -> go.Figure:
         height=110 + 30 * max(2, len(drawn)),
         margin={"l": 8, "r": 12, "t": 34, "b": 48},
         legend={"traceorder": "normal"},
-        xaxis={"title": "steps between two outputs", "range": [0, most + 0.3], **ticks(most)},
+        xaxis={
+            "title": {"text": "steps between two outputs"},
+            "range": [0, most + 0.3],
+            "tickvals": marks(most),
+        },
         yaxis={"autorange": "reversed", "automargin": True, "showgrid": False, "fixedrange": True},
     )
     return figure
@@ -267,21 +278,73 @@ def split_words(gap: Gap) -> str:
     return f"{count(gap.steps, 'step')}: {listed(parts)}"
 
 
-def phase_text(steps: int, phase: str, gap: Gap) -> str:
-    """What stands in a bar: the number, with the word where the bar is wide enough for it."""
-    if not steps:
-        return ""
-    return f"{steps} {phase}" if steps > 1 else str(steps)
+def phase_markers(look: Look, hue: str, pattern: str) -> dict[str, dict[str, Any]]:
+    """How each phase is filled, in the order in which the phases of a gap follow each other."""
+    outline = {"color": hue, "width": 1.5}
+    return {
+        "waiting": {"color": "rgba(0,0,0,0)", "line": outline},
+        "recovery": {"color": hue, "line": outline},
+        "decoding": tinted(look, hue, pattern),
+    }
 
 
-def legend_entry(figure: go.Figure, phase: str, look: Look) -> None:
-    """A swatch in a neutral colour: the phase is told by how a bar is filled, not by its hue."""
-    fill = {
-        "decoding": tinted(look, [look.soft], ["/"]),
-        "waiting": {"color": "rgba(0,0,0,0)", "line": {"color": look.soft, "width": 1.5}},
-        "recovery": {"color": look.soft, "line": {"color": look.soft, "width": 1.5}},
-    }[phase]
-    figure.add_bar(x=[None], y=[None], name=phase, marker=fill, hoverinfo="skip")
+def cost_figure(machine: cost.Hardware, look: Look = LIGHT) -> go.Figure:
+    """Modelled time to bring a request back, by the length of its history; both axes log."""
+    figure = go.Figure(layout=layout(look))
+    for (name, seconds), hue, dash, symbol in zip(
+        cost_curves(machine).items(),
+        (look.hues[0], look.hues[1], look.hues[1]),
+        ("solid", "dash", "dot"),
+        ("circle", "square", "diamond"),
+        strict=True,
+    ):
+        figure.add_scatter(
+            x=cost.LENGTHS,
+            y=[second * 1e3 for second in seconds],
+            name=name,
+            mode="lines+markers",
+            line={"color": hue, "dash": dash, "width": 2},
+            marker={"symbol": symbol, "size": 7},
+            hovertemplate=f"{name}: %{{x}} tokens, %{{y:.3g}} ms<extra></extra>",
+        )
+    powers = [16, 128, 1024, 8192]
+    figure.update_layout(
+        height=340,
+        margin={"t": 64},
+        xaxis={
+            "title": {"text": "tokens of history"},
+            "type": "log",
+            "showgrid": False,
+            "tickvals": powers,
+            "ticktext": [f"{n:,}" for n in powers],
+        },
+        yaxis={"title": {"text": "milliseconds, modelled"}, "type": "log", "dtick": 1},
+    )
+    return figure
+
+
+def cost_curves(machine: cost.Hardware) -> dict[str, list[float]]:
+    """Seconds at `cost.LENGTHS` for each line of the chart."""
+    model = cost.LLAMA
+    return {
+        "recompute": [cost.recompute_seconds(n, model, machine) for n in cost.LENGTHS],
+        "swap, one large copy": [cost.swap_seconds(n, model, machine, False) for n in cost.LENGTHS],
+        "swap, a copy per block and layer": [
+            cost.swap_seconds(n, model, machine, True) for n in cost.LENGTHS
+        ],
+    }
+
+
+def cost_sentence(machine: cost.Hardware) -> str:
+    """The chart's message at one length, the formula, and where its numbers are from."""
+    at = cost.LENGTHS.index(2048)
+    values = [
+        f"{name} {seconds[at] * 1e3:.0f} ms" for name, seconds in cost_curves(machine).items()
+    ]
+    return (
+        f"At {cost.LENGTHS[at]:,} tokens: {listed(values)}. {cost.FORMULA} "
+        f"{cost.assumptions(cost.LLAMA, machine)}"
+    )
 
 
 # What all charts share.
@@ -291,6 +354,7 @@ def layout(look: Look) -> dict[str, Any]:
     """Transparent ground, text in the look's colours, no zoom and no tool bar to lose a way in."""
     axis = {
         "color": look.soft,
+        "title": {"font": {"size": 12}, "standoff": 8},
         "gridcolor": look.line,
         "linecolor": look.line,
         "zeroline": False,
@@ -301,7 +365,7 @@ def layout(look: Look) -> dict[str, Any]:
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": FONT, "size": 12, "color": look.soft},
-        "margin": {"l": 52, "r": 12, "t": 30, "b": 44},
+        "margin": {"l": 52, "r": 12, "t": 30, "b": 50},
         "autosize": True,
         "dragmode": False,
         "xaxis": axis,
@@ -334,20 +398,19 @@ def axis_name(at: int, kind: str = "y") -> str:
 
 def step_axis(figure: go.Figure, steps: Sequence[int], labelled: bool) -> None:
     """Steps as whole numbers."""
-    axis: dict[str, Any] = {"title": "step", "range": [steps[0] - 0.6, steps[-1] + 0.6]}
+    axis: dict[str, Any] = {"title": {"text": "step"}, "range": [steps[0] - 0.6, steps[-1] + 0.6]}
     axis |= {"dtick": 1} if labelled else {"tickformat": "d", "nticks": 10}
     figure.update_layout(xaxis=axis, bargap=0.16)
 
 
-def ticks(most: int) -> dict[str, Any]:
-    """Whole numbers, few of them."""
-    size = next((n for n in (1, 2, 4, 5, 8, 10, 20, 50) if most / n <= 5), None)
-    return {"dtick": size, "tick0": 0} if size else {"nticks": 5, "tickformat": "d"}
+def marks(most: int) -> list[int]:
+    """Whole numbers from 0 to `most`, at most six of them."""
+    size = next((n for n in (1, 2, 4, 5, 10, 20, 50) if most / n <= 5), max(1, -(-most // 5)))
+    found = list(range(0, most + 1, size))
+    return found if found[-1] == most else [*found[:-1], most]
 
 
-def bar_text(
-    text: Sequence[str], look: Look, shown: bool, outside: bool = False
-) -> dict[str, Any]:
+def bar_text(text: Sequence[str], look: Look, shown: bool, outside: bool = False) -> dict[str, Any]:
     """Numbers in the bars, or above them; none where they would not fit."""
     if not shown:
         return {}
@@ -362,23 +425,15 @@ def bar_text(
     }
 
 
-def own_marker(look: Look, place: int) -> dict[str, Any]:
-    """A request's hue and pattern."""
-    return tinted(look, [look.hue(place)], [PATTERNS[place % len(PATTERNS)]])
-
-
-def tinted(look: Look, hues: Sequence[str], shapes: Sequence[str]) -> dict[str, Any]:
-    """A pale fill with a pattern in the hue, and an outline in it; one entry a bar, or one for all."""
-    one = len(hues) == 1
-    pale = [rgba(hue, look.tint) for hue in hues]
-    strokes = [rgba(hue, look.stroke) for hue in hues]
+def tinted(look: Look, hue: str, pattern: str) -> dict[str, Any]:
+    """A pale fill with a pattern in the hue, and an outline in it."""
     return {
-        "color": pale[0] if one else pale,
-        "line": {"color": hues[0] if one else list(hues), "width": 1.5},
+        "color": rgba(hue, look.tint),
+        "line": {"color": hue, "width": 1.5},
         "pattern": {
-            "shape": shapes[0] if one else list(shapes),
-            "bgcolor": pale[0] if one else pale,
-            "fgcolor": strokes[0] if one else strokes,
+            "shape": pattern,
+            "bgcolor": rgba(hue, look.tint),
+            "fgcolor": rgba(hue, look.stroke),
             "size": 6,
             "solidity": 0.22,
         },

@@ -13,6 +13,7 @@ import pytest
 
 from kvlab.run import run_scenario
 from kvlab.scenario import scenario_from
+from kvlab.trace.narration import load_words
 from kvlab.widgets.player import Player
 
 TRACES = sorted((Path(__file__).resolve().parents[2] / "assets" / "traces").glob("*.json"))
@@ -49,17 +50,28 @@ def trace_named() -> Callable[[str], Document]:
 
 @pytest.fixture
 def open_player(new_page: Callable[..., Any], trouble: Any) -> Iterator[Open]:
-    """Opens a page with a player: open_player(trace, width=…, theme=…, **options of `mount`).
+    """Opens a page with a player: open_player(trace, width=…, theme=…, language=…, **options of `mount`).
 
     At the end no page may have complained or asked for anything over the network.
     """
 
-    def open_page(trace: Document, width: int = 1240, theme: str = "light", **options: Any) -> Any:
+    def open_page(
+        trace: Document,
+        width: int = 1240,
+        theme: str = "light",
+        motion: str = "reduce",
+        page_options: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
         page = new_page(
-            viewport={"width": width, "height": 860}, color_scheme=theme, reduced_motion="reduce"
+            viewport={"width": width, "height": 860},
+            color_scheme=theme,
+            reduced_motion=motion,
+            **page_options or {},
         )
         page.set_content('<body style="margin:0"><div id="root"></div></body>')
-        page.evaluate(MOUNT, [Player._esm, trace, options])
+        options.setdefault("words", load_words(options.pop("language", "en")))
+        page.evaluate(MOUNT, [Player._esm, trace, {"css": Player._css, **options}])
         return page
 
     yield open_page

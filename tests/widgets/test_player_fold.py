@@ -16,6 +16,7 @@ from kvlab.trace.narration import load_words, narrate
 pytestmark = pytest.mark.browser
 
 Document = dict[str, Any]
+SAY = "([events, words]) => events.map((event) => kvlab.narrate(event, words))"
 TRACES = sorted((Path(__file__).resolve().parents[2] / "assets" / "traces").glob("*.json"))
 
 
@@ -68,7 +69,7 @@ def test_random_runs(page: Any, random_run: Any, seed: int) -> None:
 def test_every_sentence(page: Any, path: Path) -> None:
     trace = read(path)
     words = load_words()
-    found = page.evaluate("(events) => events.map((e) => kvlab.narrate(e))", trace["events"])
+    found = page.evaluate(SAY, [trace["events"], words])
     assert found == [narrate(event, words) for event in trace["events"]]
 
 
@@ -76,7 +77,7 @@ def test_every_sentence(page: Any, path: Path) -> None:
 def test_every_sentence_of_random_runs(page: Any, random_run: Any, seed: int) -> None:
     trace = random_run(seed)
     words = load_words()
-    found = page.evaluate("(events) => events.map((e) => kvlab.narrate(e))", trace["events"])
+    found = page.evaluate(SAY, [trace["events"], words])
     assert found == [narrate(event, words) for event in trace["events"]]
 
 

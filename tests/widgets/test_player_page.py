@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import re
 from typing import Any
 
 import pytest
+
+from kvlab.trace.narration import load_words
+from kvlab.widgets.player import pack
 
 pytestmark = pytest.mark.browser
 
@@ -303,11 +307,11 @@ def test_a_trace_that_does_not_fit_shows_a_card(open_player: Any) -> None:
 def test_two_players_do_not_touch_each_other(open_player: Any, trace_named: Any) -> None:
     page = open_player(trace_named("figure-5"), cursor=10)
     page.evaluate(
-        """(trace) => {
+        """([trace, words]) => {
             const place = document.body.appendChild(document.createElement("div"));
-            window.other = kvlab.mount(place, trace, { cursor: 3 });
+            window.other = kvlab.mount(place, trace, { cursor: 3, words });
         }""",
-        trace_named("figure-4"),
+        [trace_named("figure-4"), load_words()],
     )
     page.locator("[data-act=forward]").first.click()
     assert page.evaluate("[player.cursor, other.cursor]") == [11, 3]
@@ -337,17 +341,25 @@ def test_every_cursor_can_be_drawn(open_player: Any, random_run: Any, seed: int)
 
 
 MODEL = """
-(trace) => {
-  const values = { trace, title: "", language: "en", start: 0, stop: null, cursor: 0 };
+async ([state, words, packed]) => {
+  const decode = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
+  const values = {
+    packed: decode(packed), words, title: "", start: 0, stop: null, cursor: 0, predict: false,
+    answers: [], presenter: false, link: "", ...state,
+  };
   const listeners = new Map();
   window.saved = [];
+  window.sent = [];
   window.model = {
     get: (name) => values[name],
     set: (name, value) => { values[name] = value; },
-    save_changes: () => saved.push(values.cursor),
+    save_changes: () => saved.push({ cursor: values.cursor, answers: values.answers }),
     on: (name, run) => listeners.set(name, run),
     off: (name) => listeners.delete(name),
+    send: (content) => sent.push(content),
     change: (name, value) => { values[name] = value; listeners.get(`change:${name}`)?.(); },
+    hear: (content) => listeners.get("msg:custom")?.(content),
+    pack: decode,
     listeners,
   };
   const el = document.body.appendChild(document.createElement("div"));
@@ -357,16 +369,26 @@ MODEL = """
 """
 
 
+def packed(trace: dict[str, Any]) -> str:
+    return base64.b64encode(pack(trace)).decode()
+
+
+def open_widget(page: Any, trace: dict[str, Any], **state: Any) -> None:
+    """A widget of a model of the test's own, in the place of the player."""
+    page.evaluate("player.destroy()")
+    page.evaluate(MODEL, [state, load_words(), packed(trace)])
+    page.wait_for_selector(".kvlab-player")
+
+
 def test_the_widget_speaks_with_its_model(open_player: Any, trace_named: Any) -> None:
     """The kernel hears where the reader came to rest, once; its own changes come in at once."""
     page = open_player(trace_named("figure-5"))
-    page.evaluate("player.destroy()")
-    page.evaluate(MODEL, trace_named("figure-5"))
+    open_widget(page, trace_named("figure-5"))
     page.locator(".kvlab-player").focus()
     for _ in range(5):
         page.keyboard.press("ArrowRight")
     page.wait_for_function("saved.length > 0")
-    assert page.evaluate("saved") == [5]
+    assert page.evaluate("saved.map((state) => state.cursor)") == [5]
     page.evaluate("model.change('cursor', 30)")
     assert cursor(page) == 30
     page.evaluate("model.change('stop', 40)")
@@ -375,27 +397,37 @@ def test_the_widget_speaks_with_its_model(open_player: Any, trace_named: Any) ->
     page.evaluate("model.change('title', 'Another title')")
     assert page.locator("h2").inner_text() == "Another title"
     page.evaluate(
-        "(trace) => { model.set('stop', null); model.change('trace', trace); }",
-        trace_named("figure-4"),
+        "(text) => { model.set('stop', null); model.change('packed', model.pack(text)); }",
+        packed(trace_named("figure-4")),
     )
-    assert page.locator(".k-pill").first.inner_text() == "swap"
+    page.wait_for_function("document.querySelector('.k-pill').innerText === 'swap'")
     page.evaluate("cleanup()")
     assert page.locator(".kvlab-player").count() == 0
     assert page.evaluate("model.listeners.size") == 0
+
+
+def test_a_widget_whose_trace_cannot_be_read_shows_a_card(
+    open_player: Any, trace_named: Any
+) -> None:
+    page = open_player(trace_named("figure-5"))
+    page.evaluate("player.destroy()")
+    page.evaluate(MODEL, [{}, load_words(), base64.b64encode(b"no trace").decode()])
+    page.wait_for_selector("[role=alert]")
+    assert "cannot show this run" in page.locator("[role=alert]").inner_text()
 
 
 def test_the_hosts_ground_decides_the_theme(open_player: Any, trace_named: Any) -> None:
     """Also when the widget is rendered before it has a place in the page."""
     page = open_player(trace_named("figure-1"), theme="light")
     page.evaluate(
-        """(trace) => {
+        """([trace, words]) => {
             player.destroy();
             document.body.style.setProperty("--jp-layout-color1", "#212121");
             const place = document.createElement("div");
-            window.late = kvlab.mount(place, trace, {});
+            window.late = kvlab.mount(place, trace, { words });
             document.body.append(place);
         }""",
-        trace_named("figure-1"),
+        [trace_named("figure-1"), load_words()],
     )
     page.wait_for_function("late.element.dataset.theme === 'dark'")
     assert page.evaluate(CONTRAST) == []

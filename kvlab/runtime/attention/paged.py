@@ -116,7 +116,7 @@ def slots_of(scheduled: ScheduledRequest, block_size: int) -> list[int]:
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """Softmax(q k^T / sqrt(head_dim)) v with grouped KV heads; q, k, v are [B, tokens, heads, d]."""
+    """Softmax(q k^T / sqrt(d)) v with grouped KV heads; q, k, v are [B, tokens, heads, d]."""
     out = F.scaled_dot_product_attention(
         q.transpose(1, 2),
         k.transpose(1, 2),

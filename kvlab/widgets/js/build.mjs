@@ -14,20 +14,4 @@ await build({
   outfile: `${out}/player.js`,
   format: "esm",
   legalComments: "none",
-  plugins: [
-    {
-      // The style goes into the module as the same minified text.
-      name: "css-as-text",
-      setup(build) {
-        build.onLoad({ filter: /\.css$/ }, async ({ path }) => {
-          const { outputFiles } = await build.esbuild.build({
-            ...common,
-            entryPoints: [path],
-            write: false,
-          });
-          return { contents: outputFiles[0].text, loader: "text" };
-        });
-      },
-    },
-  ],
 });

@@ -1,35 +1,32 @@
 /** The player's module: an anywidget's `render`, and the parts for tests and static pages. */
-import english from "../../../trace/words/en.json";
-import css from "./player.css";
 import { fold, stateAt } from "./fold.js";
+import { heartbeat } from "./heartbeat.js";
+import { placeIn } from "./link.js";
 import { mountPlayer } from "./player.js";
-import { narrate as narrateWith } from "./words.js";
+import { unpacked } from "./unpack.js";
+import { narrate } from "./words.js";
 
-const WORDS = { en: english };
 const FORMAT = "kvlab-trace";
 const VERSION = 1;
 
-const wordsFor = (language) => WORDS[language] ?? WORDS.en;
+export { fold, narrate, placeIn, stateAt };
 
-/** The sentence for an event. */
-export const narrate = (event, language = "en") => narrateWith(event, wordsFor(language));
-
-export { fold, stateAt };
-
-/** Show a trace in `root` with a style of its own; a trace that does not fit becomes a card. */
+/**
+ * Show a trace in `root`; a trace that does not fit becomes a card. `options.words` is a catalogue
+ * (kvlab/trace/words), `options.css` the player's style where the page does not have it yet.
+ */
 export function mount(root, trace, options = {}) {
-  if (options.style !== false) {
+  if (options.css) {
     const style = document.createElement("style");
-    style.textContent = css;
+    style.textContent = options.css;
     root.append(style);
   }
-  const words = wordsFor(options.language);
   try {
-    const fault = misfit(trace);
+    const fault = misfit(trace) ?? (options.words?.player ? null : "words");
     if (fault) throw new Error(fault);
-    return mountPlayer(root, trace, { ...options, words });
+    return mountPlayer(root, trace, options);
   } catch (error) {
-    return card(root, words, error);
+    return card(root, options.words, error);
   }
 }
 
@@ -49,53 +46,91 @@ function card(root, words, error) {
   element.className = "kvlab-player k-failed";
   element.setAttribute("role", "alert");
   const title = document.createElement("strong");
-  title.textContent = words.player.failed;
+  title.textContent = words?.player?.failed ?? "The player cannot show this run.";
   const detail = document.createElement("p");
   detail.textContent = String(error?.message ?? error);
   element.append(title, detail);
+  for (const old of root.querySelectorAll(":scope > .kvlab-player")) old.remove();
   root.append(element);
-  return { element, cursor: 0, goto() {}, update() {}, destroy: () => element.remove() };
+  const nothing = () => {};
+  return { element, cursor: 0, answers: [], state: {}, goto: nothing, update: nothing, destroy: () => element.remove() };
 }
 
 /** anywidget's entry: one view of one model. */
 function render({ model, el }) {
   let player = null;
+  let closed = false;
+  let offline = false;
+  let built = 0;
+  const changes = new Map();
   let timer = null;
-  const send = (cursor) => {
+  /** The kernel is told where the reader has come to rest, not every event passed on the way. */
+  const tell = (name, value) => {
+    changes.set(name, value);
     clearTimeout(timer);
-    // The kernel is told where the reader has come to rest, not every event passed on the way.
     timer = setTimeout(() => {
-      model.set("cursor", cursor);
+      for (const [trait, last] of changes) model.set(trait, last);
+      changes.clear();
       model.save_changes();
     }, 250);
   };
-  const build = () => {
+  const build = async () => {
+    const turn = (built += 1);
+    let trace = null;
+    let fault = null;
+    try {
+      trace = await unpacked(model.get("packed"));
+    } catch (error) {
+      fault = error;
+    }
+    if (closed || turn !== built) return;
+    const before = player?.state;
     player?.destroy();
-    player = mount(el, model.get("trace"), {
-      style: false,
+    player = mount(el, fault ? { format: FORMAT, version: String(fault.message) } : trace, {
+      words: model.get("words"),
       title: model.get("title"),
-      language: model.get("language"),
       start: model.get("start"),
       stop: model.get("stop"),
+      state: before && { ...before, lifted: false, selected: null, cursor: undefined },
       cursor: model.get("cursor"),
-      onCursor: send,
+      predict: model.get("predict"),
+      answers: model.get("answers"),
+      presenter: model.get("presenter"),
+      link: model.get("link"),
+      onCursor: (cursor) => tell("cursor", cursor),
+      onPredict: (on) => tell("predict", on),
+      onAnswers: (answers) => tell("answers", answers),
     });
+    player.update({ offline });
+  };
+  const hear = (...names) => () => {
+    const heard = {};
+    for (const name of names) heard[name] = model.get(name);
+    player?.update(heard);
   };
   const listeners = {
-    "change:trace": build,
-    "change:language": build,
-    "change:cursor": () => player.goto(model.get("cursor")),
-    "change:title": () => player.update({ title: model.get("title") }),
-    "change:start": () => ranged(),
-    "change:stop": () => ranged(),
+    "change:packed": build,
+    "change:words": build,
+    "change:cursor": () => player?.goto(model.get("cursor")),
+    "change:start": hear("start", "stop"),
+    "change:stop": hear("start", "stop"),
   };
-  const ranged = () => player.update({ start: model.get("start"), stop: model.get("stop") });
+  for (const name of ["title", "predict", "presenter", "link", "answers"]) {
+    listeners[`change:${name}`] = hear(name);
+  }
   for (const name of Object.keys(listeners)) model.on(name, listeners[name]);
   build();
+  const quiet = heartbeat(model, el, (silent) => {
+    offline = silent;
+    player?.update({ offline });
+  });
   return () => {
+    closed = true;
     clearTimeout(timer);
+    quiet();
     for (const name of Object.keys(listeners)) model.off(name, listeners[name]);
-    player.destroy();
+    player?.destroy();
+    player = null;
   };
 }
 

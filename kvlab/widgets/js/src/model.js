@@ -1,5 +1,8 @@
 /** What the views need of a trace besides the state at the cursor, found once. */
+import { measuredBy } from "./measured.js";
 import { owners } from "./owners.js";
+import { questionsOf } from "./questions.js";
+import { termsOf } from "./terms.js";
 import { timeline } from "./timeline.js";
 import { fill, narrate } from "./words.js";
 
@@ -23,18 +26,65 @@ export function prepare(trace, words) {
     ids.push(event.id);
     prompts.set(event.id, prompts.get(event.parent) ?? []);
   }
-  return {
+  let questions = null;
+  const t = (key, values = {}) => fill(words.player[key] ?? key, values, words);
+  const model = {
     trace,
     words,
+    // Ids of elements are the page's: no two players may have the same.
+    uid: `kvlab-${Math.random().toString(36).slice(2, 10)}`,
     ids,
     owners: owners(ids),
     prompts,
     timeline: timeline(trace, ids),
     memory: new Map(),
     marks: marksOf(trace.events),
-    t: (key, values = {}) => fill(words.player[key] ?? key, values, words),
+    preemptions: trace.events.flatMap((event, i) => (isPreemption(event) ? [i + 1] : [])),
+    notes: lessonNotes(trace),
+    teaching: teachersNotes(trace),
+    measured: measuredBy(trace),
+    terms: termsOf(words),
+    t,
     say: (event) => narrate(event, words),
+    /** Found when somebody wants to be asked. */
+    get questions() {
+      questions ??= questionsOf(model);
+      return questions;
+    },
   };
+  return model;
+}
+
+export const asList = (value) => (Array.isArray(value) ? value : []);
+
+/**
+ * The teacher's notes by the step's index: `lesson.notes` is a list of `{at: {step: 3}, text: …}`, or
+ * texts by the number of the step.
+ */
+function teachersNotes(trace) {
+  const notes = trace.scenario.lesson?.notes;
+  const listed = Array.isArray(notes)
+    ? notes
+    : Object.entries(notes ?? {}).map(([step, text]) => ({ at: { step: Number(step) }, text }));
+  const found = new Map();
+  for (const note of listed) {
+    const index = trace.steps.findIndex((step) => step.step === note?.at?.step);
+    if (index < 0 || typeof note.text !== "string") continue;
+    found.set(index, [...(found.get(index) ?? []), note.text]);
+  }
+  return found;
+}
+
+/** What the lesson says at an event, by its index; see lesson_notes in kvlab/lessons/ranges.py. */
+function lessonNotes(trace) {
+  const notes = new Map();
+  const listed = asList(trace.scenario.lesson?.narration);
+  for (const { at, text } of listed.filter((note) => note?.at)) {
+    const fits = (event) => Object.keys(at).every((name) => event[name] === at[name]);
+    const index = trace.events.findIndex(fits);
+    if (index >= 0) notes.set(index, String(text));
+  }
+  return notes;
 }
 
 /** Events that the slider marks: {cursor, mark}. In a long run only the rare ones. */
@@ -67,11 +117,34 @@ export function stepCursor(trace, cursor, direction) {
   return ends.findLast((end) => end < cursor) ?? 0;
 }
 
+const isPreemption = (event) => event.kind === "preempted" || event.kind === "paused";
+
+/** Events at which playing pauses: something a reader should look at. */
+const KEY = new Set(["preempted", "paused", "resumed", "damage_found", "storm_detected"]);
+export const isKey = (event) => Boolean(event) && KEY.has(event.kind);
+
+/** The first event from an index on that fits. */
+export function next(events, from, fits) {
+  for (let i = from; i < events.length; i += 1) if (fits(events[i])) return events[i];
+  return undefined;
+}
+
+/** The first of sorted cursors behind `cursor`, or null. */
+const after = (cursors, cursor) => cursors.find((one) => one > cursor) ?? null;
+
 /** The cursor just after the next preemption or pause; null: there is none. */
-export function nextPreemption(trace, cursor) {
-  const at = trace.events.findIndex(
-    (event, i) => i >= cursor && (event.kind === "preempted" || event.kind === "paused"),
-  );
+export const nextPreemption = (model, cursor) => after(model.preemptions, cursor);
+
+/** The cursor just after the one before. */
+export const previousPreemption = (model, cursor) =>
+  model.preemptions.findLast((one) => one < cursor) ?? null;
+
+/** The cursor at which the last free block goes next. */
+export const nextFull = (model, cursor) => after(model.timeline.full, cursor);
+
+/** The cursor just after the next event of a request. */
+export function nextOf(trace, cursor, id) {
+  const at = trace.events.findIndex((event, i) => i >= cursor && event.id === id);
   return at < 0 ? null : at + 1;
 }
 

@@ -1,6 +1,7 @@
 /**
  * What the time picture shows, from the whole trace: the phases of each request step by step, its
- * outputs as the user receives them with the gaps between, and the free blocks after each step.
+ * outputs as the user receives them with the gaps between, the free blocks after each step, and the
+ * cursors at which the last free block goes (`full`).
  *
  * @typedef {{phase: string, from: number, to: number, tokens: number, restored?: number}} Segment
  *   from and to: indices of steps, both included
@@ -8,6 +9,9 @@
  * @typedef {{from: number, to: number, steps: number, recovery: number | null}} Gap
  */
 import { fold } from "./fold.js";
+
+/** More blocks than these are not drawn one by one below the steps. */
+export const MOST_DRAWN = 6;
 
 const PHASES = {
   prefill: "prefill",
@@ -32,11 +36,20 @@ export function timeline(trace, ids) {
   const lanes = new Map(ids.map((id) => [id, { segments: [], deliveries: [], gaps: [] }]));
   const free = [];
   const pools = [];
+  const full = [];
+  let before = trace.pool.num_blocks;
   trace.steps.forEach((step, i) => {
     const events = trace.events.slice(step.first, step.end);
-    const state = replay.to(step.end);
+    for (let cursor = step.first + 1; cursor <= step.end; cursor += 1) {
+      const now = replay.to(cursor).free;
+      if (now === 0 && before > 0) full.push(cursor);
+      before = now;
+    }
+    const { state } = replay;
     free.push(state.free);
-    pools.push(state.blocks.map((block) => block.owners[0] ?? null));
+    if (trace.pool.num_blocks <= MOST_DRAWN) {
+      pools.push(state.blocks.map((block) => block.owners[0] ?? null));
+    }
     const ran = scheduled(events);
     const back = new Map(
       events.filter((event) => event.kind === "swap_in_finished").map((e) => [e.id, e.kv]),
@@ -48,7 +61,7 @@ export function timeline(trace, ids) {
     }
     for (const event of events) receive(lanes, event, i);
   });
-  return { lanes, free, pools };
+  return { lanes, free, pools, full };
 }
 
 /** What went through the model in these events: id to {why, tokens}. */

@@ -1,7 +1,10 @@
 /** Title, facts about the run, and the sentence about the current event. */
 import { h } from "../dom.js";
 import { causeOf, stepIndex } from "../model.js";
+import { icon } from "../icons.js";
 import { marks } from "../owners.js";
+import { termed } from "../terms.js";
+import { ask } from "./ask.js";
 
 /** Where the run comes from and where the cursor stands. */
 export function header(model, cursor, ui) {
@@ -32,22 +35,25 @@ export function header(model, cursor, ui) {
   );
 }
 
-/** One polite sentence per move, and below it what the event follows from. */
-export function narration(model, cursor) {
+/** What happened, what it follows from, the teacher's notes, and the question that comes next. */
+export function narration(model, cursor, ui, act) {
   const { trace, t, say } = model;
   const event = trace.events[cursor - 1];
   const cause = event ? causeOf(trace.events, cursor - 1) : null;
+  const note = event ? model.notes.get(cursor - 1) : trace.scenario.lesson?.about;
+  const sentence = event ? say(event) : t("before_first");
   return h(
     "section",
     { class: "k-narration", ...marks(model.owners.get(event?.id)), "aria-label": t("narration") },
     h(
       "p",
-      { class: "k-say", "aria-live": "polite", "aria-atomic": "true", dir: "auto" },
-      event ? say(event) : t("before_first"),
+      { key: "say", class: "k-say", dir: "auto" },
+      termed(model, sentence),
+      note && h("span", { class: "k-note" }, " ", String(note)),
     ),
     h(
       "p",
-      { class: "k-because", dir: "auto" },
+      { key: "because", class: "k-because", dir: "auto" },
       cause === null
         ? null
         : [
@@ -56,5 +62,45 @@ export function narration(model, cursor) {
             say(trace.events[cause]),
           ],
     ),
+    ui.presenter && teaching(model, cursor),
+    ask(model, ui, act),
+  );
+}
+
+/** Teacher's notes of the step. */
+function teaching(model, cursor) {
+  const step = Math.max(0, stepIndex(model.trace, cursor));
+  const notes = model.teaching.get(step) ?? [];
+  return h(
+    "aside",
+    { key: "teaching", class: "k-teaching", "aria-label": model.t("notes") },
+    h("b", null, model.t("notes")),
+    notes.length
+      ? notes.map((text) => h("p", { dir: "auto" }, text))
+      : h("p", { class: "k-none" }, model.t("no_notes")),
+  );
+}
+
+/** One polite sentence per move, with the question that comes next; read, not seen. */
+export function spoken(model, cursor, ui) {
+  const event = model.trace.events[cursor - 1];
+  const { question, verdict } = ui.asked;
+  const parts = [
+    verdict && `${verdict.says} ${verdict.explain}`,
+    !verdict?.here && (event ? model.say(event) : model.t("before_first")),
+    question && `${model.t("predict")} ${question.text}`,
+  ];
+  return h(
+    "p",
+    { key: "live", class: "k-hidden", "aria-live": "polite", "aria-atomic": "true", dir: "auto" },
+    parts.filter(Boolean).join(" "),
+  );
+}
+
+/** Said when the kernel does not answer: replay goes on. */
+export function banner(model, ui) {
+  return (
+    ui.offline &&
+    h("p", { key: "offline", class: "k-banner", role: "status" }, icon("damaged"), model.t("offline"))
   );
 }

@@ -1,6 +1,7 @@
 /** The GPU pool and the CPU pool: physical blocks keep their place, owners come and go. */
 import { h, memo } from "../dom.js";
 import { icon } from "../icons.js";
+import { damageOf } from "../measured.js";
 import { badge, marks } from "../owners.js";
 
 /** How much of a block can be drawn: numbered cells, plain cells, or only how full it is. */
@@ -9,7 +10,7 @@ export function density({ num_blocks, block_size }) {
   return num_blocks * block_size <= 4096 ? "small" : "tile";
 }
 
-export function pool(model, state, cursor, now) {
+export function pool(model, state, cursor, now, act) {
   const { trace, t } = model;
   const total = trace.pool.num_blocks;
   const size = density(trace.pool);
@@ -41,7 +42,7 @@ export function pool(model, state, cursor, now) {
         const touched = now.blocks.has(id) || now.slots?.block === id;
         const deps = [...Object.values(block), copy?.way, copy?.id, recovered.size, touched && now];
         return memo(model.memory, `P${id}`, deps, () =>
-          gpuBlock(model, recovered, block, id, now, copy, size),
+          gpuBlock(model, recovered, block, id, now, copy, size, cursor, act),
         );
       }),
     ),
@@ -75,7 +76,7 @@ function copiesAt(events, cursor) {
   return found;
 }
 
-function gpuBlock(model, recovered, block, id, now, copy, size) {
+function gpuBlock(model, recovered, block, id, now, copy, size, cursor, act) {
   const { owners, t } = model;
   const holders = block.status === "in_flight" ? [copy?.id] : block.owners;
   const owner = owners.get(holders[0]);
@@ -86,8 +87,8 @@ function gpuBlock(model, recovered, block, id, now, copy, size) {
     {
       key: id,
       class: "k-block",
-      role: "img",
-      "aria-label": describe(model, block, id, copy, filled),
+      ...opens(model, id === 0, { block: id }, act),
+      "aria-label": describe(model, block, id, copy, filled, cursor),
       "data-block": id,
       "data-status": block.status,
       "data-reserved": reserved,
@@ -100,6 +101,7 @@ function gpuBlock(model, recovered, block, id, now, copy, size) {
       { class: "k-name" },
       h("span", null, `P${id}`),
       block.damaged && block.status !== "free" && icon("damaged", "k-damaged"),
+      size !== "full" && block.cached && block.status === "free" && h("i", { class: "k-cached" }),
       copy && block.status === "in_flight" && icon(copy.way, "k-way"),
       block.status === "free"
         ? size === "full" && h("span", { class: "k-word" }, t(block.cached ? "free_cached" : "free"))
@@ -128,6 +130,21 @@ function gpuBlock(model, recovered, block, id, now, copy, size) {
           ),
         ),
   );
+}
+
+/** A block opens on a click or with Enter; the up and down keys go from block to block. */
+function opens(model, first, what, act) {
+  return {
+    role: "button",
+    tabindex: first ? "0" : "-1",
+    "data-opens": "true",
+    "aria-haspopup": "true",
+    onclick: (event) => {
+      const cell = event.target.closest(".k-cell");
+      const slot = cell ? [...cell.parentNode.children].indexOf(cell) : undefined;
+      act.open({ ...what, slot });
+    },
+  };
 }
 
 const isNow = (now, block, slot) =>
@@ -165,7 +182,8 @@ function tip(model, cell, slot) {
   });
 }
 
-function describe({ t }, block, id, copy, filled) {
+function describe(model, block, id, copy, filled, cursor) {
+  const { t } = model;
   const values = {
     block: `P${id}`,
     owners: block.owners,
@@ -174,14 +192,19 @@ function describe({ t }, block, id, copy, filled) {
     slots: block.cells.length,
     ghosts: block.cells.filter((cell) => cell && !cell.live).length,
   };
-  if (block.damaged && block.status === "held") return t("block_damaged", values);
+  if (block.damaged && block.status === "held") {
+    return t("block_damaged", { ...values, layers: damageOf(model, id, cursor)?.layers ?? [] });
+  }
   if (block.status === "free") return t(values.ghosts ? "block_ghosts" : "block_free", values);
   if (block.status === "in_flight") return t(`block_${copy?.way ?? "out"}`, values);
   return t(block.owners.length > 1 ? "block_shared" : "block_held", values);
 }
 
+/** States in which a copy of a request is under way. */
+const COPYING = new Set(["swapping_out", "swapping_in"]);
+
 /** The host pool, small: what is stored for whom. */
-export function hostPool(model, state, now) {
+export function hostPool(model, state, now, act) {
   const { trace, owners, t } = model;
   const total = trace.pool.host_blocks;
   if (!total) return null;
@@ -210,9 +233,10 @@ export function hostPool(model, state, now) {
           {
             key: id,
             class: "k-block k-small",
-            role: "img",
+            ...opens(model, id === 0, { host: id }, act),
             "aria-label": t(block.status === "free" ? "block_free" : "block_stored", values),
             "data-host": id,
+            "data-flight": COPYING.has(state.requests[block.owner]?.state),
             "data-status": block.status,
             "data-now": now.hosts.has(id),
             ...marks(owner),

@@ -44,7 +44,14 @@ function tableRow(model, request, id, now) {
     );
   return h(
     "div",
-    { key: id, class: "k-row", role: "listitem", "data-table": id, ...marks(owner) },
+    {
+      key: id,
+      class: "k-row",
+      role: "listitem",
+      tabindex: id === model.ids[0] ? "0" : "-1",
+      "data-table": id,
+      ...marks(owner),
+    },
     badge(owner),
     h(
       "div",
@@ -126,7 +133,8 @@ function card(model, state, id, now) {
   );
 }
 
-function stateWords({ t }, request) {
+/** A request's state in words. */
+export function stateWords({ t }, request) {
   if (!request) return t("state_absent");
   if (request.state === "finished") return t(`state_finished_${request.finish}`);
   if (request.state === "running" && request.unmet) return t("state_unmet");

@@ -2,13 +2,13 @@
 import { h, memo } from "../dom.js";
 import { icon } from "../icons.js";
 import { stepIndex } from "../model.js";
+import { MOST_DRAWN } from "../timeline.js";
 import { badge, marks, shortened } from "../owners.js";
 
-const MOST_DRAWN = 6;
 const MOST_NAMED = 24;
 const RAN = new Set(["prefill", "decode", "recompute", "restore"]);
 
-export function time(model, cursor, act) {
+export function time(model, cursor, ui, act) {
   const { trace, timeline, t, ids } = model;
   const steps = trace.steps.length;
   const current = stepIndex(trace, cursor);
@@ -21,24 +21,44 @@ export function time(model, cursor, act) {
     h("h3", { key: "corner", class: "k-lab k-corner", style: at(1, 0) }, t("step")),
   ];
   for (let i = 0; i < steps; i += 1) {
-    const deps = [i === current];
-    parts.push(memo(model.memory, `step ${i}`, deps, () => stepButton(model, i, current, rows, act)));
+    const hidden = ui.veiled && trace.steps[i].end > cursor;
+    const deps = [i === current, hidden];
+    parts.push(
+      memo(model.memory, `step ${i}`, deps, () => stepButton(model, i, current, rows, hidden, act)),
+    );
   }
+  if (ui.veiled) parts.push(veil(model, current, cursor, rows));
   if (current >= 0) parts.push(playhead(trace.steps[current], current, cursor, rows));
-  parts.push(memo(model.memory, "lanes", [], () => lanes(model, receivers, dense)));
+  parts.push(memo(model.memory, "lanes", [], () => lanes(model, receivers, dense, act)));
   return h(
     "section",
     { class: "k-time", "aria-label": t("time") },
     h(
       "div",
       { class: "k-scroll", "data-scroll": "time" },
-      h("div", { class: "k-grid", "data-dense": dense, style: `--steps:${steps}` }, parts),
+      h("div", { class: "k-grid", "data-dense": dense, "data-veiled": ui.veiled, style: `--steps:${Math.max(steps, ui.axis)}` }, parts.filter(Boolean)),
     ),
   );
 }
 
+/** What comes after the cursor is covered while a question about it is open. */
+function veil({ trace, t }, current, cursor, rows) {
+  const ended = current >= 0 && trace.steps[current].end <= cursor;
+  const from = current + (ended ? 1 : 0);
+  if (from >= trace.steps.length) return null;
+  return h(
+    "span",
+    {
+      key: "veil",
+      class: "k-veil",
+      style: `grid-row:2/${rows + 1};grid-column:${Math.max(0, from) + 2}/${trace.steps.length + 2}`,
+    },
+    h("span", null, t("veiled")),
+  );
+}
+
 /** A column of the picture that takes the reader to its step's end. */
-function stepButton({ trace, timeline, t }, i, current, rows, act) {
+function stepButton({ trace, timeline, t }, i, current, rows, hidden, act) {
   const step = trace.steps[i];
   const label = trace.steps.length <= MOST_NAMED || step.step % 5 === 0 || i === 0;
   return h(
@@ -51,7 +71,10 @@ function stepButton({ trace, timeline, t }, i, current, rows, act) {
       "data-goto": step.end,
       "data-now": i === current,
       "aria-current": i === current ? "step" : undefined,
-      "aria-label": t("go_to_step", { step: step.step, free: timeline.free[i] }),
+      "aria-label": t(hidden ? "go_to_hidden_step" : "go_to_step", {
+        step: step.step,
+        free: timeline.free[i],
+      }),
       onclick: () => act.goto(step.end),
     },
     h("span", null, label ? step.step : ""),
@@ -59,11 +82,11 @@ function stepButton({ trace, timeline, t }, i, current, rows, act) {
 }
 
 /** Everything that does not depend on the cursor. */
-function lanes(model, receivers, dense) {
+function lanes(model, receivers, dense, act) {
   const { ids } = model;
   return [
     ids.map((id, i) => lane(model, id, i + 2, dense)),
-    receivers.map((id, i) => received(model, id, ids.length + i + 2)),
+    receivers.map((id, i) => received(model, id, ids.length + i + 2, act)),
     freeRow(model, ids.length + receivers.length + 2, dense),
   ];
 }
@@ -87,7 +110,19 @@ function playhead(step, index, cursor, rows) {
 function lane(model, id, row, dense) {
   const owner = model.owners.get(id);
   const { segments } = model.timeline.lanes.get(id);
-  const label = h("span", { key: `l${id}`, class: "k-lab", style: at(row, 0) }, badge(owner));
+  const label = h(
+    "span",
+    {
+      key: `l${id}`,
+      class: "k-lab",
+      style: at(row, 0),
+      tabindex: row === 2 ? "0" : "-1",
+      role: "img",
+      "aria-label": model.t("lane", { id }),
+      "data-lane": id,
+    },
+    badge(owner),
+  );
   const parts = segments.map((segment, i) => {
     const words = phaseWords(model, segment);
     const shown = RAN.has(segment.phase) ? "ran" : "waits";
@@ -96,6 +131,7 @@ function lane(model, id, row, dense) {
       {
         key: `l${id} ${i}`,
         class: "k-segment",
+        "data-lane": id,
         "data-phase": segment.phase,
         "data-shown": shown,
         // One column has no room for a sentence; of many columns, none at all for a word.
@@ -125,7 +161,7 @@ function phaseWords({ t }, segment) {
   return t(`phase_${segment.phase}`, segment);
 }
 
-function received(model, id, row) {
+function received(model, id, row, act) {
   const { t } = model;
   const owner = model.owners.get(id);
   const { deliveries, gaps } = model.timeline.lanes.get(id);
@@ -161,11 +197,18 @@ function received(model, id, row) {
         {
           key: `d${id} ${delivery.index}`,
           class: "k-output",
+          "data-lane": id,
+          "data-output": delivery.index,
           style: at(row, delivery.step + 1),
           title: model.trace.tokens?.[delivery.token],
           ...marks(owner),
         },
-        h("span", null, `x${delivery.index}`, outputText(model, delivery.token)),
+        h(
+          "span",
+          { onclick: () => act.goto(model.trace.steps[delivery.step].end) },
+          `x${delivery.index}`,
+          outputText(model, delivery.token),
+        ),
       ),
     ),
   ];

@@ -1,9 +1,9 @@
-/** Moving through the run: buttons, the slider with its marks, and the sheets. */
+/** Moving through the run: buttons, and the slider with its marks. */
 import { h } from "../dom.js";
 import { icon } from "../icons.js";
 import { nextPreemption, stepIndex } from "../model.js";
 
-export const SPEEDS = [0.5, 1, 2, 4];
+export const SPEEDS = [0.25, 0.5, 1, 2, 4];
 
 export function transport(model, cursor, ui, act) {
   const { trace, t } = model;
@@ -64,7 +64,7 @@ export function transport(model, cursor, ui, act) {
           type: "button",
           class: "k-button",
           "data-act": "preemption",
-          "aria-disabled": reachable(trace, cursor, high) ? undefined : "true",
+          "aria-disabled": act.within(nextPreemption(model, cursor)) === null ? "true" : undefined,
           onclick: act.preemption,
         },
         t("next_preemption"),
@@ -75,24 +75,36 @@ export function transport(model, cursor, ui, act) {
           { key: "lift", type: "button", class: "k-button", "data-act": "lift", onclick: act.lift },
           t("whole_run"),
         ),
-      sheetButton(t("legend"), "legend", ui, act),
-      sheetButton("?", "help", ui, act, t("help")),
+      asks(model) &&
+        h(
+          "button",
+          {
+            key: "predict",
+            type: "button",
+            class: "k-button",
+            "data-act": "predict",
+            "aria-pressed": String(ui.predict),
+            onclick: act.predict,
+          },
+          t(ui.predict ? "predict_on" : "predict_off"),
+        ),
+      sheetButton(t("legend"), "legend", ui, act, undefined, "k-wide-only"),
+      sheetButton(t("more"), "more", ui, act),
+      sheetButton("?", "help", ui, act, t("help"), "k-wide-only"),
     ),
   );
 }
 
-const reachable = (trace, cursor, high) => {
-  const found = nextPreemption(trace, cursor);
-  return found !== null && found <= high;
-};
+/** Whether there is anything to predict. */
+const asks = (model) => model.preemptions.length > 0 || model.trace.scenario.lesson?.questions;
 
-function sheetButton(text, name, ui, act, label) {
+function sheetButton(text, name, ui, act, label, className = "") {
   return h(
     "button",
     {
       key: name,
       type: "button",
-      class: "k-button",
+      class: `k-button ${className}`,
       "data-act": name,
       "aria-label": label,
       title: label,
@@ -121,6 +133,12 @@ function slider(model, cursor, ui, act) {
           style: `--at:${(mark.cursor - low) / span}`,
         }),
       ),
+    ui.predict &&
+      model.questions
+        .filter(({ at }, i, all) => at >= low && at < high && at - (all[i - 1]?.at ?? -span) > span / 50)
+        .map(({ at, key }) =>
+          h("i", { key, class: "k-mark", "data-mark": "asked", style: `--at:${(at - low) / span}` }, "?"),
+        ),
     h("input", {
       key: "input",
       type: "range",
@@ -137,94 +155,5 @@ function slider(model, cursor, ui, act) {
       }),
       oninput: (event) => act.goto(Number(event.target.value)),
     }),
-  );
-}
-
-/** The legend or the list of keys, when asked for. */
-export function sheet(model, ui, act) {
-  const { t } = model;
-  if (!ui.sheet) return null;
-  return h(
-    "section",
-    { class: "k-sheet", "data-sheet": ui.sheet, "aria-label": t(ui.sheet) },
-    h(
-      "div",
-      { class: "k-bar" },
-      h("h3", null, t(ui.sheet)),
-      h(
-        "button",
-        { type: "button", class: "k-button k-close", "aria-label": t("close"), onclick: act.close },
-        "×",
-      ),
-    ),
-    ui.sheet === "help" ? keys(t) : legend(t),
-  );
-}
-
-function keys(t) {
-  const rows = [
-    ["→", "act_forward"],
-    ["←", "act_back"],
-    [t("key_page_down"), "act_step_forward"],
-    [t("key_page_up"), "act_step_back"],
-    ["Home", "act_first"],
-    ["End", "act_last"],
-    [t("key_space"), "act_play_pause"],
-    ["N", "next_preemption"],
-    ["↑ ↓", "act_tokens"],
-    ["?", "act_help"],
-    ["Esc", "act_close"],
-  ];
-  return h(
-    "dl",
-    { class: "k-list" },
-    rows.map(([name, what]) => [h("dt", null, h("kbd", null, name)), h("dd", null, t(what))]),
-  );
-}
-
-function legend(t) {
-  const own = { "data-hue": 0, "data-pattern": 0 };
-  const cell = (data, number, sign) =>
-    h(
-      "span",
-      { class: "k-cell", ...own, ...data },
-      number !== undefined && h("span", { class: "k-number" }, number),
-      sign,
-    );
-  const chip = (data, tick) =>
-    h(
-      "span",
-      { class: "k-chip", ...data, ...own },
-      h("span", { class: "k-token" }, h("small", null, "x1")),
-      h("i", { class: "k-kv" }),
-      h("span", { class: "k-sent" }, tick && icon("tick")),
-    );
-  const mark = (name) => h("i", { class: "k-mark", "data-mark": name });
-  const rows = [
-    [cell({ "data-cell": "filled" }, 4), "legend_filled"],
-    [cell({ "data-cell": "empty" }), "legend_empty"],
-    [cell({ "data-cell": "ghost" }, 4), "legend_ghost"],
-    [cell({ "data-cell": "filled", "data-now": "true" }, 8), "legend_now"],
-    [cell({ "data-cell": "filled" }, 3, icon("rebuilt", "k-sign")), "legend_rebuilt"],
-    [cell({ "data-cell": "filled" }, 8, h("i", { class: "k-sign k-dot" })), "legend_first"],
-    [cell({ "data-cell": "filled" }, 3, icon("in", "k-sign")), "legend_restored"],
-    [icon("damaged", "k-damaged"), "legend_damaged"],
-    [chip({ "data-kv": "gpu" }, true), "legend_chip_gpu"],
-    [chip({ "data-kv": "host" }), "legend_chip_host"],
-    [chip({ "data-kv": "none", "data-next": "new" }), "legend_chip_new"],
-    [chip({ "data-kv": "none", "data-next": "again" }), "legend_chip_again"],
-    [mark("allocated"), "legend_allocated"],
-    [mark("preempted"), "legend_preempted"],
-    [mark("copied"), "legend_copied"],
-    [mark("resumed"), "legend_resumed"],
-    [mark("finished"), "legend_finished"],
-  ];
-  return h(
-    "dl",
-    { class: "k-list k-legend" },
-    rows.map(([sign, what]) => [
-      h("dt", { "aria-hidden": "true" }, h("span", { class: "k-own" }, sign)),
-      h("dd", null, t(what)),
-    ]),
   );
 }

@@ -1,0 +1,150 @@
+"""n > 1: samples of one prompt share its blocks until they write, and are judged by what is theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.harness import CellRunner, MakeRunner, act, ask, cells, model_runner, pool, run
+
+
+@pytest.fixture(params=["cells", "model"])
+def on(request: pytest.FixtureRequest) -> MakeRunner:
+    return cells if request.param == "cells" else model_runner
+
+
+SEEDED = {"temperature": 1.0, "seed": 5}
+
+
+def test_samples_share_the_prompts_blocks(on: MakeRunner) -> None:
+    config = pool(8)
+    record = run(config, [ask("A", 7, 3, n=3, **SEEDED)], runner=on(config))
+    assert record.report(1).scheduled == {"A": 7}  # the prompt is processed once
+    assert list(record.report(1).emitted) == ["A", "A.2", "A.3"]
+    assert record.state(1).blocks == dict.fromkeys(("A", "A.2", "A.3"), (0, 1))
+    assert record.state(1).free == 6
+    assert record.engine.asked == ["A"]
+    assert [request.id for request in record.engine.samples("A")] == ["A", "A.2", "A.3"]
+
+
+def test_each_sample_has_a_seed_of_its_own(on: MakeRunner) -> None:
+    """Sample k of seed s is the one sample of seed s + k - 1."""
+    config = pool(8)
+    record = run(config, [ask("A", 7, 5, n=3, **SEEDED)], runner=on(config))
+    for number, id in enumerate(("A", "A.2", "A.3")):
+        alone = run(config, [ask("A", 7, 5, temperature=1.0, seed=5 + number)], runner=on(config))
+        assert record.outputs(id) == alone.outputs("A")
+
+
+def test_who_writes_first_copies_the_shared_last_block(on: MakeRunner) -> None:
+    """Step 2: A and A.2 copy block 1, the partial one; A.3 is then its only owner and writes into it."""
+    config = pool(8)
+    record = run(config, [ask("A", 7, 3, n=3, **SEEDED)], runner=on(config))
+    assert [(e.id, e.source, e.block) for e in record.events("block_copied")] == [
+        ("A", 1, 2), ("A.2", 1, 3),
+    ]  # fmt: skip
+    assert record.state(2).blocks == {"A": (0, 2), "A.2": (0, 3), "A.3": (0, 1)}
+
+
+def test_full_blocks_are_never_copied() -> None:
+    """8 prompt tokens fill two blocks: each sample takes a third of its own."""
+    record = run(pool(8), [ask("A", 8, 3, n=3)])
+    assert record.events("block_copied") == []
+    assert record.state(2).blocks == {"A": (0, 1, 2), "A.2": (0, 1, 3), "A.3": (0, 1, 4)}
+
+
+def test_reclaimable_k_of_n(on: MakeRunner) -> None:
+    """Two samples share one full block; each has one of its own: preempting yields 1 of 2."""
+    config = pool(4)
+    record = run(config, [ask("A", 7, 5, n=2, **SEEDED)], runner=on(config))
+    ((step, victim), *_) = record.victims
+    # After step 2 A has (0, 2) and A.2 (0, 1), 8 positions each, and 1 of 4 is free. In step 3 A
+    # takes it, and A.2, the newest, needs one.
+    assert (step, victim.id, victim.reclaimable, victim.blocks) == (3, "A.2", 1, 2)
+
+
+@pytest.mark.parametrize("method", ["recompute", "swap"])
+@pytest.mark.parametrize("rate", [None, 1])
+@pytest.mark.parametrize("num_blocks", [3, 4, 5])
+def test_preempted_samples_equal_the_oracle(
+    on: MakeRunner, method: str, rate: int | None, num_blocks: int
+) -> None:
+    config = pool(num_blocks, method=method, copy_blocks_per_step=rate)
+    record = run(config, [ask("A", 5, 6, n=3, **SEEDED)], runner=on(config))
+    assert record.victims
+    assert [record.finish(id) for id in ("A", "A.2", "A.3")] == ["length"] * 3
+
+
+def test_a_sample_writes_while_the_shared_block_is_copied_out(on: MakeRunner) -> None:
+    """A's copy of block 0 is under way in step 2, so that A.2 takes a copy before it writes; block 0
+    then belongs to the swap alone, in flight until step 3."""
+    config = pool(4, method="swap", copy_blocks_per_step=1)
+    record = run(config, [ask("A", 3, 3, n=2, **SEEDED)], [act(2, "preempt", "A")], on(config))
+    assert [(e.id, e.source) for e in record.events("block_copied")] == [("A.2", 0)]
+    assert record.state(2).in_flight == 1
+    assert record.state(2).blocks == {"A.2": (1,)}
+    assert record.finish("A") == record.finish("A.2") == "length"
+
+
+def test_a_sample_ends_while_shared_blocks_are_copied_out(on: MakeRunner) -> None:
+    """Both blocks of the prompt are in A's table and in A.2's; A.2 ends in step 2 and gives up its
+    references while A's copy still reads them: in flight, not free."""
+    config = pool(6, method="swap", copy_blocks_per_step=1)
+    requests = [ask("A", 8, 2, n=2, **SEEDED)]
+    record = run(config, requests, [act(2, "preempt", "A")], on(config))
+    assert record.report(2).finished == ("A.2",)
+    assert (record.state(2).in_flight, record.state(2).free) == (2, 4)
+    assert record.finish("A") == "length"
+
+
+def test_a_copy_on_write_counts_as_a_block_needed() -> None:
+    """Pool 3: B holds one block, the samples two. A must copy block 1 and nothing is free."""
+    record = run(pool(3), [ask("A", 6, 2, n=2), ask("B", 3, 4)])
+    assert record.state(1).free == 0
+    (needed, *_) = record.events("block_needed", step=2)
+    assert (needed.id, needed.needs) == ("A", 1)
+    assert [victim.id for victim in record.report(2).victims] == ["B"]
+    assert [record.finish(id) for id in ("A", "A.2", "B")] == ["length"] * 3
+
+
+def test_a_request_preempted_before_its_first_token_still_forks() -> None:
+    config = pool(8, chunk_tokens=3)
+    record = run(config, [ask("A", 7, 3, n=2), ask("B", 3, 6)], [act(2, "preempt", "A")])
+    assert [record.finish(id) for id in ("A", "A.2")] == ["length"] * 2
+    assert record.request("A").preemptions == 1
+
+
+def test_a_sample_that_stops_at_once_leaves_the_others() -> None:
+    whole = run(pool(8), [ask("A", 7, 5, n=3)])
+    first = whole.outputs("A")[0]
+    record = run(pool(8), [ask("A", 7, 5, n=3, stop=(first,))])
+    assert record.report(1).finished == ("A",)
+    assert record.outputs("A.2") == whole.outputs("A.2")
+
+
+def test_one_output_each() -> None:
+    record = run(pool(8), [ask("A", 7, 1, n=4)])
+    assert record.steps == 1
+    assert record.free[-1] == 8
+
+
+def test_a_failed_copy_on_write_ends_that_sample_alone() -> None:
+    runner = CellRunner(4, fail_block=[0])
+    record = run(pool(8), [ask("A", 7, 4, n=3), ask("B", 3, 4)], runner=runner)
+    assert record.finish("A") == "error"
+    assert "could not be copied" in (record.request("A").message or "")
+    assert [record.finish(id) for id in ("A.2", "A.3", "B")] == ["length"] * 3
+    assert record.free[-1] == 8
+
+
+def test_logprobs_of_samples_are_their_own(on: MakeRunner) -> None:
+    config = pool(8)
+    record = run(config, [ask("A", 7, 3, n=2, logprobs=True, **SEEDED)], runner=on(config))
+    for id in ("A", "A.2"):
+        assert len(record.request(id).logprobs) == 3
+
+
+def test_samples_with_the_prefix_cache(on: MakeRunner) -> None:
+    config = pool(5, prefix_cache=True)
+    record = run(config, [ask("A", 9, 6, n=2, **SEEDED)], runner=on(config))
+    assert record.victims
+    assert record.request(record.victims[0][1].id).from_cache >= 8  # its sibling kept the prompt

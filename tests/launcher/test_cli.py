@@ -1,0 +1,149 @@
+"""The command line: what goes to stdout and stderr, and the exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kvlab import cli
+from kvlab.errors import BadInput, NotSupportedYet
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_summary_is_one_json_object_and_nothing_else():
+    done = subprocess.run(
+        [sys.executable, "-m", "kvlab", "run", "figure-5", "--summary"],
+        cwd=ROOT,
+        env={**os.environ, "KVLAB_AS_IT_IS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["tokens_processed"] == 30
+    assert done.stderr == ""
+
+
+def test_the_table_is_the_default_and_a_trace_is_written_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    trace = tmp_path / "trace.json"
+    assert cli.main(["run", "figure-5", "--json", str(trace)]) == 0
+    said = capsys.readouterr()
+    assert "B preempted (recompute), 2 freed" in " ".join(said.out.split())
+    assert f"trace written to {trace}" in said.err
+    assert json.loads(trace.read_text())["scenario"]["name"] == "figure-5"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "engine.block_size=0",
+        "engine.num_blocks=-1",
+        "engine.method=teleport",
+        "device=tpu9",
+        "engine.nope=1",
+        "requests.C.seed=1",
+        "nonsense",
+        "requests.A.prompt=[]",
+        'requests.A.prompt=""',
+        "model=/nowhere",
+    ],
+)
+def test_a_scenario_that_does_not_fit_is_one_sentence(
+    setting: str, capsys: pytest.CaptureFixture[str]
+):
+    assert cli.main(["run", "figure-5", "--set", setting]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("kvlab: ")
+    assert said.err.count("\n") == 1
+    assert "Traceback" not in said.err
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Let `kvlab doctor` raise this."""
+
+    def examine(root: Path) -> Any:
+        raise error
+
+    import kvlab.doctor
+
+    monkeypatch.setattr(kvlab.doctor, "examine", examine)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (BadInput("the pool is too small"), 2, "kvlab: the pool is too small\n"),
+        (NotSupportedYet("n > 1 is not supported yet"), 2, "not supported yet"),
+        (ValueError("a\nb"), 1, "kvlab: our fault: ValueError: a b (KVLAB_DEBUG=1 shows where)\n"),
+        (ModuleNotFoundError("x", name="tokenizers"), 2, "tokenizers is not installed: remove"),
+        (ModuleNotFoundError("no kvlab.x", name="kvlab.x"), 1, "our fault"),
+        (KeyboardInterrupt(), 130, "stopped"),
+    ],
+)
+def test_every_end_has_its_status_and_one_sentence(
+    error: BaseException,
+    status: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.delenv("KVLAB_DEBUG", raising=False)
+    fail_with(monkeypatch, error)
+    assert cli.main(["doctor"]) == status
+    said = capsys.readouterr()
+    assert words in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+def test_the_debug_variable_shows_where(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("KVLAB_DEBUG", "1")
+    fail_with(monkeypatch, ValueError("here"))
+    assert cli.main(["doctor"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_nothing_given_is_help_and_status_2(capsys: pytest.CaptureFixture[str]):
+    assert cli.main([]) == 2
+    assert "Commands:" in capsys.readouterr().out
+
+
+def test_further_arguments_of_test_go_to_pytest(monkeypatch: pytest.MonkeyPatch):
+    import kvlab.suite
+
+    given: list[tuple[list[str], bool]] = []
+
+    def run_suite(root: Path, arguments: list[str], full: bool) -> int:
+        given.append((list(arguments), full))
+        return 3
+
+    monkeypatch.setattr(kvlab.suite, "run_suite", run_suite)
+    assert cli.main(["test", "--full", "tests/launcher", "-k", "stamp", "-x"]) == 3
+    assert given == [(["tests/launcher", "-k", "stamp", "-x"], True)]
+
+
+def test_the_doctor_tells_by_its_status_whether_the_lab_can_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    import kvlab.doctor
+
+    for can_run, status in ((True, 0), (False, 1)):
+        found = SimpleNamespace(report=lambda: "all of it\n", can_run=can_run)
+        monkeypatch.setattr(kvlab.doctor, "examine", lambda root, found=found: found)
+        assert cli.main(["doctor"]) == status
+        assert capsys.readouterr().out == "all of it\n"

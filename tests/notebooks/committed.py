@@ -1,0 +1,14 @@
+"""The notebooks as they are committed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+
+FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
+FIGURES = sorted(FOLDER.glob("0[1-5]-*.ipynb"))
+
+
+def read(path: Path) -> nbformat.NotebookNode:
+    return nbformat.read(path, as_version=4)
