@@ -128,10 +128,10 @@ def load_model(
 def settle_head(config: ModelConfig, checkpoint: Checkpoint) -> ModelConfig:
     """Whether the head is the embedding: as the config says, but a head of its own that the files
     hold all the same counts where its values differ (as in transformers 5)."""
-    stored = checkpoint.tensors
-    if not config.tie_embeddings or HEAD not in stored or EMBEDDING not in stored:
+    head, embedding = (checkpoint.tensors.get(name) for name in (HEAD, EMBEDDING))
+    if not config.tie_embeddings or head is None or embedding is None:
         return config
-    if stored[HEAD].shape == stored[EMBEDDING].shape:
+    if (head.shape, head.dtype) == (embedding.shape, embedding.dtype):
         both = checkpoint.read((HEAD, EMBEDDING))
         if torch.equal(both[HEAD], both[EMBEDDING]):
             return config

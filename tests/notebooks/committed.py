@@ -8,6 +8,8 @@ import nbformat
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 FIGURES = sorted(FOLDER.glob("0[1-5]-*.ipynb"))
+COURSE = sorted(FOLDER.glob("0[0-9]-*.ipynb"))
+"""The figures' notebooks and those that go beyond them."""
 
 
 def read(path: Path) -> nbformat.NotebookNode:

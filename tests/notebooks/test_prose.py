@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-from committed import FIGURES, read
+from committed import COURSE, read
 
 from kvlab.lessons.cost import MACHINES
 from kvlab.lessons.facts import entry_of, first, free_after, gaps, longest_gap
@@ -195,7 +195,66 @@ def facts_05(run: Runs) -> list[str]:
     ]
 
 
-FACTS = [facts_01, facts_02, facts_03, facts_04, facts_05]
+def facts_06(run: Runs) -> list[str]:
+    most, newest = run("victims"), run("victims", "engine.victim=newest")
+    victim, taken = first(most.trace, "preempted"), entry_of(most.trace, 3)
+    before = entry_of(most.trace, victim["step"] - 1)["blocks"]
+    assert victim["step"] == 3
+    assert (victim["id"], victim["reclaimable"]) == ("B", 3)
+    assert max(before, key=lambda id: len(before[id])) == "B"
+    assert taken["free"] > 0
+    assert outputs(most) == outputs(newest)
+    shared = first(run("shared-stays").trace, "preempted", id="B")
+    cached = run("cache-shortens")
+    back = first(cached.trace, "scheduled", id="B", why="decode", step=7)
+    assert back["tokens"] == 1
+    reserved = run("reserve-max")
+    waits = first(reserved.trace, "kept_waiting", id="C")
+    assert reserved.summary["preemptions"] == 0
+    waiting = run("waiting-frees-nothing")
+    storm = run("storm")
+    calm = run("storm", "engine.admission=whole_sequence", "engine.watermark_blocks=3")
+    assert storm.summary["storms"] != []
+    assert calm.summary["storms"] == []
+    unsafe, safe = run("unsafe-reuse"), run("unsafe-reuse", "engine.unsafe=[]")
+    assert {found["request"] for found in unsafe.summary["damage"]} == {"B"}
+    assert len({found["block"] for found in unsafe.summary["damage"]}) == 2
+    assert safe.summary["damage"] == []
+    assert unsafe.summary["requests"]["B"]["text"] != safe.summary["requests"]["B"]["text"]
+    return [
+        f"in step {victim['step']} one of them is a block short",
+        f"B holds {victim['held']} blocks, more than A or C, so it is chosen. It also has the "
+        f"longest history: {most.summary['tokens_recomputed']} positions",
+        f"{newest.summary['tokens_recomputed']} tokens are computed again instead of "
+        f"{most.summary['tokens_recomputed']}.",
+        f"B holds {shared['held']} blocks when it is paused, but only {shared['reclaimable']} can",
+        f"{cached.summary['tokens_from_cache']} positions are found in the cache, so "
+        f"{cached.summary['tokens_recomputed']} are computed again.",
+        f"after step {waits['step']} there are {entry_of(reserved.trace, 1)['reserved_unused']} "
+        f"blocks reserved and unused, while C, which needs {waits['needs']} block",
+        f"A and B run out in step {first(waiting.trace, 'block_needed')['step']} all the same",
+        f"There are {storm.summary['preemptions']} preemptions, and "
+        f"{storm.summary['tokens_recomputed']} tokens are computed again: more than the "
+        f"{sum(map(len, outputs(storm)))} tokens",
+        f"Now there are {calm.summary['preemptions']} preemptions, and "
+        f"{calm.summary['tokens_recomputed']} tokens",
+        # What the settings in the cells beside them say.
+        "A and B begin with the same four tokens",
+        "for its whole history, and for 3 blocks more",
+        "Here 60 requests",
+        "the thin bar spans the two seeds",
+        "Three requests share a pool",
+        "waits for all three?",
+        "gives back 3 blocks be worse than one that gives back 1?",
+        "Four requests pause each other",
+    ]
+
+
+def outputs(made: Run) -> list[list[int]]:
+    return [request["output"] for request in made.summary["requests"].values()]
+
+
+FACTS = [facts_01, facts_02, facts_03, facts_04, facts_05, facts_06]
 
 
 @pytest.fixture(scope="module")
@@ -204,9 +263,9 @@ def run() -> Runs:
     return cache(lambda name, *settings: run_lesson(name, settings))
 
 
-@pytest.mark.parametrize("number", range(5), ids=[path.stem for path in FIGURES])
+@pytest.mark.parametrize("number", range(len(FACTS)), ids=[path.stem for path in COURSE])
 def test_every_number_is_the_runs(number: int, run: Runs):
-    cells = [c.source for c in read(FIGURES[number]).cells if c.cell_type == "markdown"]
+    cells = [c.source for c in read(COURSE[number]).cells if c.cell_type == "markdown"]
     prose = "\n\n".join(cells)
     for fact in sorted(FACTS[number](run), key=len, reverse=True):
         assert fact in prose

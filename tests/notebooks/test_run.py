@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from committed import FIGURES, FOLDER, read
+from committed import COURSE, FIGURES, FOLDER, read
 from nbclient import NotebookClient
 
 from kvlab.errors import BadInput
@@ -16,7 +16,7 @@ from kvlab.lessons.record import recorded
 
 PLAYER = "application/vnd.jupyter.widget-view+json"
 every = pytest.mark.parametrize(
-    "path", [*FIGURES, FOLDER / "dashboard.ipynb"], ids=lambda path: path.stem
+    "path", [*COURSE, FOLDER / "dashboard.ipynb"], ids=lambda path: path.stem
 )
 
 

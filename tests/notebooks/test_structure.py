@@ -9,13 +9,14 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from committed import FIGURES, FOLDER, read
+from committed import COURSE, FIGURES, FOLDER, read
 
 from kvlab.lessons.chapters import CHAPTERS
 
-EVERY = [*FIGURES, FOLDER / "dashboard.ipynb"]
+EVERY = [*COURSE, FOLDER / "dashboard.ipynb"]
 every = pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
-lessons = pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+lessons = pytest.mark.parametrize("path", COURSE, ids=lambda path: path.stem)
+figures = pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
 
 
 def code_lengths(path: Path) -> list[int]:
@@ -65,7 +66,7 @@ def test_more_prose_than_code(path: Path):
     assert words["markdown"] > 3 * words["code"]
 
 
-@lessons
+@figures
 def test_keeps_the_rhythm(path: Path):
     notebook = read(path)
     prose = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")

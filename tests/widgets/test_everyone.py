@@ -53,7 +53,7 @@ def violations() -> Any:
                     one.nodes.map((node) => `${one.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`));
             }"""
         )
-        return list(found)
+        return [str(one) for one in found]
 
     return run
 

@@ -86,11 +86,11 @@ def test_a_block_lights_up_by_focus_and_follows_the_cursor(
 ) -> None:
     trace = trace_named("figure-4")
     page = open_player(trace, cursor=after(trace, "swap_out_finished"))
-    page.locator('[data-host="0"]').focus()
+    page.locator('[data-host="0"] .k-open').focus()
     assert {"H0", "entry H0", "token B0", "token B3", "cell H0/3"} <= lit(page)
-    page.locator('[data-block="0"]').focus()
+    page.locator('[data-block="0"] .k-open').focus()
     page.keyboard.press("ArrowDown")
-    assert page.evaluate("document.activeElement.dataset.block") == "1"
+    assert page.evaluate("document.activeElement.innerText") == "P1"
     assert {"P1", "entry P1", "token A4"} <= lit(page)
     page.keyboard.press("Home")
     assert lit(page) == {"P1"}
@@ -184,11 +184,11 @@ def test_a_cell_opens_with_its_norms(open_player: Any, trace_named: Any) -> None
 
 def test_a_block_opens_with_a_key(open_player: Any, trace_named: Any) -> None:
     page = open_player(trace_named("figure-4"), cursor=30)
-    page.locator('[data-block="0"]').focus()
+    page.locator('[data-block="0"] .k-open').focus()
     page.keyboard.press("Enter")
     assert page.locator("[data-sheet=block]").get_attribute("aria-label") == "Block P0"
     page.keyboard.press("Escape")
-    page.locator('[data-host="0"]').focus()
+    page.locator('[data-host="0"] .k-open').focus()
     page.keyboard.press(" ")
     assert page.locator("[data-sheet=block]").get_attribute("aria-label") == "Block H0"
 
@@ -240,7 +240,7 @@ def test_damage_is_marked(open_player: Any, trace_named: Any) -> None:
     page = open_player(trace, cursor=at + 1)
     block = page.locator('[data-block="3"]')
     assert block.locator(".k-damaged").is_visible()
-    assert "in layers 0 and 2" in block.get_attribute("aria-label")
+    assert "in layers 0 and 2" in block.locator(".k-open").get_attribute("aria-label")
     block.click()
     sheet = page.locator("[data-sheet=block]").inner_text()
     assert "layers 0 and 2" in sheet

@@ -42,7 +42,7 @@ export const LISTED = [
 /** Groups in which the up and down keys go from one to the next. */
 const GROUPS = [
   [".k-requests", ".k-chip"],
-  [".k-pools", ".k-block[tabindex]"],
+  [".k-pools", ".k-open"],
   [".k-tables", ".k-row"],
   [".k-time", ".k-lab[tabindex]"],
 ];
@@ -69,10 +69,7 @@ export function onKey(event, element, act) {
   } else if (key === " " || key === "Enter") {
     // On a button the space bar presses it.
     if (name === "BUTTON") return;
-    if (target.dataset.opens) {
-      handled();
-      target.click();
-    } else if (key === " ") {
+    if (key === " ") {
       handled();
       act.play();
     }

@@ -35,7 +35,7 @@ export function view(model, state, cursor, ui, act) {
   return [
     banner(model, ui),
     spoken(model, cursor, ui),
-    h("div", { key: "body", class: "k-body" }, parts),
+    h("div", { key: "body", class: "k-body", "data-table": ui.table }, parts),
     tip(model, ui),
   ].flat().filter(Boolean);
 }

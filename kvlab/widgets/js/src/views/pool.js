@@ -87,8 +87,7 @@ function gpuBlock(model, recovered, block, id, now, copy, size, cursor, act) {
     {
       key: id,
       class: "k-block",
-      ...opens(model, id === 0, { block: id }, act),
-      "aria-label": describe(model, block, id, copy, filled, cursor),
+      onclick: opens({ block: id }, act),
       "data-block": id,
       "data-status": block.status,
       "data-reserved": reserved,
@@ -99,7 +98,7 @@ function gpuBlock(model, recovered, block, id, now, copy, size, cursor, act) {
     h(
       "div",
       { class: "k-name" },
-      h("span", null, `P${id}`),
+      opener(`P${id}`, id === 0, describe(model, block, id, copy, filled, cursor)),
       block.damaged && block.status !== "free" && icon("damaged", "k-damaged"),
       size !== "full" && block.cached && block.status === "free" && h("i", { class: "k-cached" }),
       copy && block.status === "in_flight" && icon(copy.way, "k-way"),
@@ -124,7 +123,7 @@ function gpuBlock(model, recovered, block, id, now, copy, size, cursor, act) {
       ? h("span", { class: "k-fill", style: `--fill:${filled / block.cells.length}` })
       : h(
           "div",
-          { class: "k-cells" },
+          { class: "k-cells", "aria-hidden": "true" },
           block.cells.map((cell, slot) =>
             gpuCell(model, recovered, cell, slot, isNow(now, id, slot), size),
           ),
@@ -132,20 +131,20 @@ function gpuBlock(model, recovered, block, id, now, copy, size, cursor, act) {
   );
 }
 
-/** A block opens on a click or with Enter; the up and down keys go from block to block. */
-function opens(model, first, what, act) {
-  return {
-    role: "button",
-    tabindex: first ? "0" : "-1",
-    "data-opens": "true",
-    "aria-haspopup": "true",
-    onclick: (event) => {
-      const cell = event.target.closest(".k-cell");
-      const slot = cell ? [...cell.parentNode.children].indexOf(cell) : undefined;
-      act.open({ ...what, slot });
-    },
-  };
-}
+/** A block opens where it is clicked, or by the button that is its name. */
+const opens = (what, act) => (event) => {
+  const cell = event.target.closest(".k-cell");
+  const slot = cell ? [...cell.parentNode.children].indexOf(cell) : undefined;
+  act.open({ ...what, slot });
+};
+
+/** A block's name. The up and down keys go from one to the next, so that only the first is a tab stop. */
+const opener = (name, first, label) =>
+  h(
+    "button",
+    { type: "button", class: "k-open", tabindex: first ? "0" : "-1", "aria-label": label },
+    name,
+  );
 
 const isNow = (now, block, slot) =>
   now.slots?.block === block && slot >= now.slots.from && slot <= now.slots.to;
@@ -233,8 +232,7 @@ export function hostPool(model, state, now, act) {
           {
             key: id,
             class: "k-block k-small",
-            ...opens(model, id === 0, { host: id }, act),
-            "aria-label": t(block.status === "free" ? "block_free" : "block_stored", values),
+            onclick: opens({ host: id }, act),
             "data-host": id,
             "data-flight": COPYING.has(state.requests[block.owner]?.state),
             "data-status": block.status,
@@ -244,12 +242,16 @@ export function hostPool(model, state, now, act) {
           h(
             "div",
             { class: "k-name" },
-            h("span", null, `H${id}`),
+            opener(
+              `H${id}`,
+              id === 0,
+              t(block.status === "free" ? "block_free" : "block_stored", values),
+            ),
             owner ? badge(owner) : h("span", { class: "k-word" }, t("free")),
           ),
           h(
             "div",
-            { class: "k-cells" },
+            { class: "k-cells", "aria-hidden": "true" },
             block.cells.map((cell, slot) =>
               h(
                 "span",

@@ -220,7 +220,10 @@ function strip(model, state, id, now) {
   }
   return h(
     "div",
-    { class: "k-strip", role: "list", "aria-label": t("history_of", { id }) },
+    {
+      class: "k-strip",
+      ...(chips.length ? { role: "list", "aria-label": t("history_of", { id }) } : {}),
+    },
     from > 0 && longBar(model, request, history, prompt.length),
     from > 0 && h("span", { key: "more", class: "k-none k-before" }, t("earlier", { tokens: from })),
     chips.length ? chips : h("span", { key: "none", class: "k-none" }, t("no_history")),
