@@ -13,6 +13,7 @@ from kvlab.engine.events import (
     ActionTaken,
     Arrived,
     DamageFound,
+    Event,
     Finished,
     KvWritten,
     StepStarted,
@@ -138,6 +139,10 @@ class Engine:
         if action.id not in self.requests:
             raise BadInput(f"action at step {action.step}: no request has the id {action.id!r}.")
         self._actions.append(action)
+
+    def watch(self, witness: Callable[[Event], None]) -> None:
+        """Tell `witness` of each event at the moment when it happens; for measurements."""
+        self._journal.witness = witness
 
     def abort(self, id: str) -> None:
         """End a request at the start of the next step, whatever its state."""

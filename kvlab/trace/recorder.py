@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import kvlab
 from kvlab.engine.engine import Engine
-from kvlab.engine.events import Event, KvWritten
+from kvlab.engine.events import Event
 from kvlab.engine.report import Snapshot, StepReport
 from kvlab.trace.document import FORMAT, VERSION, Trace
 from kvlab.trace.narration import key
@@ -17,8 +17,8 @@ from kvlab.trace.summary import RunFacts, summarise
 class Probe(Protocol):
     """Looks at the values that really lie in the KV pool."""
 
-    def look(self, event: KvWritten) -> dict[str, Any]:
-        """Checksum and norms of the slots that the event wrote."""
+    def look(self, event: Event) -> list[dict[str, Any]]:
+        """What can be measured at the event, an entry a block: {block, checksum, …}."""
         ...
 
 
@@ -34,22 +34,26 @@ class Recorder:
         self._events: list[dict[str, Any]] = []
         self._steps: list[dict[str, Any]] = []
         self._measurements: list[dict[str, Any]] = []
+        self._looked: dict[int, list[dict[str, Any]]] = {}  # by id() of this step's events
+        if probe is not None:
+            engine.watch(self._look)
+
+    def _look(self, event: Event) -> None:
+        assert self._probe is not None
+        self._looked[id(event)] = self._probe.look(event)
 
     def record(self, report: StepReport, seconds: float) -> None:
         """Add one step, right after it was made."""
         first = len(self._events)
         for event in report.events:
-            self._measure(event)
+            at = len(self._events)
+            self._measurements += [{"event": at} | entry for entry in self._looked.pop(id(event), [])]
             self._events.append(event_json(event))
         self._steps.append(
             {"step": report.step, "first": first, "end": len(self._events), "seconds": seconds}
         )
         self._reports.append(report)
         self._states.append(self._engine.snapshot())
-
-    def _measure(self, event: Event) -> None:
-        if self._probe is not None and isinstance(event, KvWritten):
-            self._measurements.append({"event": len(self._events), **self._probe.look(event)})
 
     @property
     def seconds(self) -> float:
