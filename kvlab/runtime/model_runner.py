@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 import torch
@@ -149,6 +149,11 @@ class ModelRunner:
 
     def copy_in(self, pairs: Pairs) -> None:
         self._transfer.copy_in(pairs)
+
+    def settle(self, blocks: Iterable[int]) -> None:
+        """For readers of `cache` between steps: what was copied into these blocks is there. `execute`,
+        `fingerprints` and the copies see to it themselves."""
+        self._transfer.settle(blocks)
 
     def copy_block(self, source: int, target: int) -> None:
         self._transfer.copy_block(source, target)

@@ -32,10 +32,18 @@ def test_free_blocks_after_each_step(name: str, free: list[int]) -> None:
 
 
 def test_counts_agree_with_what_they_count() -> None:
-    """At every cursor of every figure: cells, tables and numbers tell one story."""
+    """At every cursor of every lesson: cells, tables and numbers tell one story.
+
+    With a prefix cache a block may be shared before the step that fills it is executed, and by
+    requests that did not write it: there the cells are held against the numbers at the steps' ends.
+    """
     for path in sorted(TRACES.glob("*.json")):
         trace = json.loads(path.read_text("utf-8"))
-        for state in replay.states(trace):
+        sharing = trace["scenario"]["engine"]["prefix_cache"]
+        ends = {step["end"] for step in trace["steps"]}
+        for cursor, state in enumerate(replay.states(trace)):
+            if sharing and cursor not in ends:
+                continue
             held = sum(block["status"] == "held" for block in state["blocks"])
             assert state["free"] + state["in_flight"] + held == len(state["blocks"])
             for name, request in state["requests"].items():
@@ -46,7 +54,7 @@ def test_counts_agree_with_what_they_count() -> None:
                     if cell and cell["live"]
                 ]
                 assert [cell["position"] for cell in cells] == list(range(request["kv"]))
-                assert {cell["id"] for cell in cells} <= {name}
+                assert sharing or {cell["id"] for cell in cells} <= {name}
                 assert request["delivered"] <= len(request["outputs"]) <= request["history"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 from kvlab.run import run_scenario
 from kvlab.scenario import scenario_from
 from kvlab.trace.narration import load_words
-from kvlab.widgets.player import Player
+from kvlab.widgets.player import Player, pack
 
 TRACES = sorted((Path(__file__).resolve().parents[2] / "assets" / "traces").glob("*.json"))
 
@@ -28,6 +29,37 @@ async ([module, trace, options]) => {
   window.player = kvlab.mount(document.getElementById("root"), trace, options);
 }
 """
+
+
+MODEL = """
+async ([state, words, packed]) => {
+  const decode = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
+  const values = {
+    packed: decode(packed), words, title: "", start: 0, stop: null, cursor: 0, predict: false,
+    answers: [], presenter: false, link: "", ...state,
+  };
+  const listeners = new Map();
+  window.saved = [];
+  window.sent = [];
+  window.model = {
+    get: (name) => values[name],
+    set: (name, value) => { values[name] = value; },
+    save_changes: () => saved.push({ cursor: values.cursor, answers: values.answers }),
+    on: (name, run) => listeners.set(name, run),
+    off: (name) => listeners.delete(name),
+    send: (content) => sent.push(content),
+    change: (name, value) => { values[name] = value; listeners.get(`change:${name}`)?.(); },
+    hear: (content) => listeners.get("msg:custom")?.(content),
+    pack: decode,
+    listeners,
+  };
+  const el = document.body.appendChild(document.createElement("div"));
+  el.id = "widget";
+  window.cleanup = kvlab.default.render({ model, el });
+}
+"""
+
+
 
 
 def read(path: Path) -> Document:
@@ -76,6 +108,20 @@ def open_player(new_page: Callable[..., Any], trouble: Any) -> Iterator[Open]:
 
     yield open_page
     assert not trouble, trouble
+
+
+@pytest.fixture
+def open_widget() -> Callable[..., None]:
+    """Puts a widget with a model of the test's own in the place of the player: `open_widget(page,
+    trace, **traits)`; bytes stand for a trace that cannot be read."""
+
+    def open_in(page: Any, trace: Document | bytes, **state: Any) -> None:
+        packed = trace if isinstance(trace, bytes) else pack(trace)
+        page.evaluate("player.destroy()")
+        page.evaluate(MODEL, [state, load_words(), base64.b64encode(packed).decode()])
+        page.wait_for_selector("#widget .kvlab-player")
+
+    return open_in
 
 
 @cache

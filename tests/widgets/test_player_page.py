@@ -340,47 +340,9 @@ def test_every_cursor_can_be_drawn(open_player: Any, random_run: Any, seed: int)
     assert page.locator("[role=alert]").count() == 0
 
 
-MODEL = """
-async ([state, words, packed]) => {
-  const decode = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
-  const values = {
-    packed: decode(packed), words, title: "", start: 0, stop: null, cursor: 0, predict: false,
-    answers: [], presenter: false, link: "", ...state,
-  };
-  const listeners = new Map();
-  window.saved = [];
-  window.sent = [];
-  window.model = {
-    get: (name) => values[name],
-    set: (name, value) => { values[name] = value; },
-    save_changes: () => saved.push({ cursor: values.cursor, answers: values.answers }),
-    on: (name, run) => listeners.set(name, run),
-    off: (name) => listeners.delete(name),
-    send: (content) => sent.push(content),
-    change: (name, value) => { values[name] = value; listeners.get(`change:${name}`)?.(); },
-    hear: (content) => listeners.get("msg:custom")?.(content),
-    pack: decode,
-    listeners,
-  };
-  const el = document.body.appendChild(document.createElement("div"));
-  el.id = "widget";
-  window.cleanup = kvlab.default.render({ model, el });
-}
-"""
-
-
-def packed(trace: dict[str, Any]) -> str:
-    return base64.b64encode(pack(trace)).decode()
-
-
-def open_widget(page: Any, trace: dict[str, Any], **state: Any) -> None:
-    """A widget of a model of the test's own, in the place of the player."""
-    page.evaluate("player.destroy()")
-    page.evaluate(MODEL, [state, load_words(), packed(trace)])
-    page.wait_for_selector(".kvlab-player")
-
-
-def test_the_widget_speaks_with_its_model(open_player: Any, trace_named: Any) -> None:
+def test_the_widget_speaks_with_its_model(
+    open_player: Any, open_widget: Any, trace_named: Any
+) -> None:
     """The kernel hears where the reader came to rest, once; its own changes come in at once."""
     page = open_player(trace_named("figure-5"))
     open_widget(page, trace_named("figure-5"))
@@ -398,7 +360,7 @@ def test_the_widget_speaks_with_its_model(open_player: Any, trace_named: Any) ->
     assert page.locator("h2").inner_text() == "Another title"
     page.evaluate(
         "(text) => { model.set('stop', null); model.change('packed', model.pack(text)); }",
-        packed(trace_named("figure-4")),
+        base64.b64encode(pack(trace_named("figure-4"))).decode(),
     )
     page.wait_for_function("document.querySelector('.k-pill').innerText === 'swap'")
     page.evaluate("cleanup()")
@@ -407,12 +369,10 @@ def test_the_widget_speaks_with_its_model(open_player: Any, trace_named: Any) ->
 
 
 def test_a_widget_whose_trace_cannot_be_read_shows_a_card(
-    open_player: Any, trace_named: Any
+    open_player: Any, open_widget: Any, trace_named: Any
 ) -> None:
     page = open_player(trace_named("figure-5"))
-    page.evaluate("player.destroy()")
-    page.evaluate(MODEL, [{}, load_words(), base64.b64encode(b"no trace").decode()])
-    page.wait_for_selector("[role=alert]")
+    open_widget(page, b"no trace")
     assert "cannot show this run" in page.locator("[role=alert]").inner_text()
 
 
