@@ -253,8 +253,15 @@ def swap_in_advanced(state: State, event: EventJson) -> None:
 def swap_in_finished(state: State, event: EventJson) -> None:
     request = state["requests"][event["id"]]
     request.update(state="running", kv=event["kv"], table=list(event["blocks"]))
+    left = event["kv"]
     for block_id in event["blocks"]:
-        state["blocks"][block_id].update(status="held", owners=[event["id"]])
+        block = state["blocks"][block_id]
+        block.update(status="held", owners=[event["id"]])
+        # Whatever came back is in use, another request's values too where an ordering was broken.
+        block["cells"] = [
+            cell and {**cell, "live": slot < left} for slot, cell in enumerate(block["cells"])
+        ]
+        left -= len(block["cells"])
 
 
 def copy_failed(state: State, event: EventJson) -> None:

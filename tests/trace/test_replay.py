@@ -40,6 +40,8 @@ def test_counts_agree_with_what_they_count() -> None:
     for path in sorted(TRACES.glob("*.json")):
         trace = json.loads(path.read_text("utf-8"))
         sharing = trace["scenario"]["engine"]["prefix_cache"]
+        if trace["scenario"]["engine"]["unsafe"]:
+            continue  # there a table may hold another request's values: that is the lesson
         ends = {step["end"] for step in trace["steps"]}
         for cursor, state in enumerate(replay.states(trace)):
             if sharing and cursor not in ends:

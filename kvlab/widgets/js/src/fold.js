@@ -320,9 +320,17 @@ const CHANGES = {
       kv: event.kv,
       table: event.blocks.slice(),
     });
+    let left = event.kv;
     for (const id of event.blocks) {
-      status(state, state.blocks[id], "held", change);
-      change(state.blocks[id], { owners: [event.id] });
+      const block = state.blocks[id];
+      const used = left;
+      status(state, block, "held", change);
+      // Whatever came back is in use, another request's values too where an ordering was broken.
+      change(block, {
+        owners: [event.id],
+        cells: block.cells.map((cell, slot) => cell && { ...cell, live: slot < used }),
+      });
+      left -= block.cells.length;
     }
   },
 
