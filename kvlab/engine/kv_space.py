@@ -40,6 +40,11 @@ class KvSpace:
             return logical
         return None
 
+    def first_missing(self, request: Request) -> int:
+        """Logical index of the first block that `missing` counts."""
+        shared = self._shared_tail(request)
+        return len(request.table) if shared is None else shared
+
     def grow(self, request: Request, upto: int, why: str) -> None:
         """Take what `missing` counts; the caller has made sure that it is free.
 

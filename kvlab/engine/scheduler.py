@@ -223,11 +223,11 @@ class Scheduler:
         said = False
         while (needs := self._space.missing(request, upto)) > pool.free:
             if not said:
-                logical = len(request.table)
+                logical = self._space.first_missing(request)
                 self._journal.record(
                     BlockNeeded,
                     id=request.id,
-                    position=logical * self.config.block_size,
+                    position=max(request.computed, logical * self.config.block_size),
                     logical=logical,
                     needs=needs,
                     free=pool.free,

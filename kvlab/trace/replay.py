@@ -150,6 +150,8 @@ def block_copied(state: State, event: EventJson) -> None:
     block.update(status="held", owners=[event["id"]], cached=False, damaged=source["damaged"])
     block["cells"] = [cell and {**cell, "id": event["id"]} for cell in source["cells"]]
     source["owners"].remove(event["id"])
+    if not source["owners"]:  # a copy under way still reads it
+        source["status"] = "in_flight"
     request["table"][event["logical"]] = event["block"]
 
 
@@ -171,8 +173,8 @@ def block_released(state: State, event: EventJson) -> None:
             block.update(status="free", cached=block_id in event["cached"])
             for cell in filter(None, block["cells"]):
                 cell["live"] = False
-        elif block["owners"]:
-            block["status"] = "held"
+        else:  # the last table gone, a copy still reads it
+            block["status"] = "held" if block["owners"] else "in_flight"
     request["table"] = [block for block in request["table"] if block not in event["blocks"]]
     if not request["table"]:  # before a swap only the blocks without KV go
         request["kv"] = 0

@@ -195,6 +195,7 @@ const CHANGES = {
       cells: source.cells.map((cell) => cell && { ...cell, id: event.id }),
     });
     change(source, { owners: without(source.owners, event.id) });
+    if (!source.owners.length) status(state, source, "in_flight", change);
     change(request, {
       table: request.table.map((id, i) => (i === event.logical ? event.block : id)),
     });
@@ -207,8 +208,9 @@ const CHANGES = {
       if (event.freed.includes(id)) {
         status(state, block, "free", change);
         change(block, { cached: event.cached.includes(id), cells: living(block.cells, false) });
-      } else if (block.owners.length) {
-        status(state, block, "held", change);
+      } else {
+        // The last table gone, a copy still reads it.
+        status(state, block, block.owners.length ? "held" : "in_flight", change);
       }
     }
     const request = state.requests[event.id];

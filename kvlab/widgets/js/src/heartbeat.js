@@ -4,9 +4,9 @@
  * nothing, so that an idle kernel can be culled.
  */
 
-export const EVERY = 3000;
+export const EVERY = 2500;
 /** Silence that means that nobody is there; with one interval more it stays below 10 s. */
-export const PATIENCE = 6500;
+export const PATIENCE = 6000;
 const AWAKE = 10 * 60_000;
 
 /** Call `tell(silent)` when that changes. Returns what stops it. */
@@ -14,7 +14,7 @@ export function heartbeat(model, el, tell) {
   const page = el.ownerDocument;
   let beat = 0;
   let silent = false;
-  let asked = null;
+  let heard = Date.now();
   let touched = Date.now();
 
   const say = (now) => {
@@ -31,15 +31,13 @@ export function heartbeat(model, el, tell) {
 
   function ask() {
     if (page.hidden || !el.isConnected || Date.now() - touched > AWAKE) {
-      asked = null;
+      heard = null;
       return;
     }
-    if (asked !== null && Date.now() - asked > PATIENCE) {
-      if (busy()) asked = Date.now();
-      else say(true);
-    }
+    // Nothing was asked while the page slept, so nothing can have been heard.
+    if (heard === null || busy()) heard = Date.now();
+    if (Date.now() - heard >= PATIENCE) say(true);
     beat += 1;
-    asked ??= Date.now();
     try {
       model.send({ type: "ping", beat });
     } catch {
@@ -49,7 +47,7 @@ export function heartbeat(model, el, tell) {
 
   function hear(content) {
     if (content?.type !== "pong") return;
-    asked = null;
+    heard = Date.now();
     say(false);
   }
 
