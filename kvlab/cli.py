@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kvlab.bench.cli import bench
 from kvlab.errors import BadInput
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(bench, name="bench")
 
 Port = Annotated[
     int | None,
@@ -135,6 +138,14 @@ def app_command(
             verbose=verbose,
         )
     )
+
+
+@app.command()
+def record() -> None:
+    """Run every shipped scenario on the CPU and write its trace into assets/traces again."""
+    from kvlab.lessons.record import record_all
+
+    record_all(say=typer.echo)
 
 
 @app.command()
