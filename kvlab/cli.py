@@ -19,6 +19,7 @@ import typer
 
 from kvlab.bench.cli import bench
 from kvlab.errors import BadInput
+from kvlab.models.cli import model
 
 if TYPE_CHECKING:
     from kvlab.engine.report import StepReport
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 
 app.add_typer(bench, name="bench")
+app.add_typer(model, name="model")
 
 Port = Annotated[
     int | None,

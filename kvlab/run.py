@@ -134,7 +134,7 @@ def with_model(scenario: Scenario, loaded: LoadedModel | None) -> Ground:
     device = loaded.device.type
     return Ground(
         runner=runner,
-        probe=CacheProbe(runner.cache) if small else None,
+        probe=CacheProbe(runner.cache, runner.settle) if small else None,
         encode=loaded.encode,
         token_text=loaded.token_text,
         run={

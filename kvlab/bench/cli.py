@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-bench = typer.Typer(no_args_is_help=True, help="Measure: policies, free orders.")
+bench = typer.Typer(no_args_is_help=True, help="Measure: policies, free orders, the GPU path.")
 
 Requests = Annotated[int, typer.Option(min=1, max=10_000, help="Requests in the workload.")]
 Seeds = Annotated[int, typer.Option(min=1, max=50, help="Workloads, each with a seed of its own.")]
@@ -35,3 +37,20 @@ def free_orders(requests: Requests = 300, seeds: Seeds = 5) -> None:
     )
     names = ("from_cache", "recompute_tax", "preemptions", "ttft", "goodput")
     print_table(bench_free_orders(requests, range(seeds)), names, typer.echo)
+
+
+@bench.command()
+def gpu(
+    file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all that was found here.")
+    ] = None,
+) -> None:
+    """The CUDA path against the reference, the floor and a plain copy; at most four minutes.
+
+    `python -m kvlab.bench.gpu` is the same on a machine that has torch and triton alone.
+    """
+    from kvlab.bench.gpu import run
+
+    found = run(file)
+    typer.echo(json.dumps(found["targets"], indent=1))
+    raise typer.Exit(1 if False in found["targets"]["right"].values() else 0)

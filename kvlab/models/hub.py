@@ -62,6 +62,9 @@ def get_from_hub(name: str, console: Console) -> Path:
     except BadInput:
         raise
     except Exception as error:
+        if _offline(error) and (there := cached_snapshot(name)) is not None:
+            console.say(f"the Hub did not answer; {name} is on this machine already")
+            return there
         raise _explain(name, error) from None
 
 
@@ -104,6 +107,20 @@ def choose_files(name: str, files: Iterable[str]) -> list[str]:
     return sorted({*weights, *texts, *papers})
 
 
+OFFLINE = {
+    "ConnectError",
+    "ConnectionError",
+    "LocalEntryNotFoundError",
+    "OfflineModeIsEnabled",
+    "TimeoutException",
+}
+"""Errors of huggingface_hub and of what it is built on; their modules differ between releases."""
+
+
+def _offline(error: Exception) -> bool:
+    return not OFFLINE.isdisjoint(kind.__name__ for kind in type(error).__mro__)
+
+
 def _explain(name: str, error: Exception) -> BadInput:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if "GatedRepoError" in kinds:
@@ -113,9 +130,7 @@ def _explain(name: str, error: Exception) -> BadInput:
         )
     if "RepositoryNotFoundError" in kinds or "HFValidationError" in kinds:
         return BadInput(f"the Hub has no model {name}, or shows it to members only.")
-    if kinds & {"ConnectError", "ConnectionError", "TimeoutException", "OfflineModeIsEnabled"} or (
-        "LocalEntryNotFoundError" in kinds
-    ):
+    if _offline(error):
         return BadInput(
             f"the Hub did not answer, so {name} could not be fetched: check the network and try "
             "again (what is there already is kept)."

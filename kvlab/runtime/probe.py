@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor
@@ -19,8 +20,10 @@ class CacheProbe:
     the request had there before. A copy has one entry a block: before it leaves, and when it is back.
     """
 
-    def __init__(self, cache: KVCache) -> None:
+    def __init__(self, cache: KVCache, settle: Callable[[Iterable[int]], None]) -> None:
+        """`settle` waits until copies into the blocks that it is given have arrived."""
         self._cache = cache
+        self._settle = settle
         self._last: dict[str, dict[int, Tensor]] = {}  # values by request and position
 
     def look(self, event: Event) -> list[dict[str, Any]]:
@@ -29,6 +32,7 @@ class CacheProbe:
             case KvWritten():
                 return [self._written(event)]
             case SwapOutStarted() | SwapInFinished():
+                self._settle(event.blocks)
                 return [
                     {"block": block, "checksum": self._checksum(block, self._used(event.kv, place))}
                     for place, block in enumerate(event.blocks)

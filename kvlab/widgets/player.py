@@ -27,7 +27,7 @@ BUNDLE = Path(__file__).parent / "js" / "dist"
 MOST_BLOCKS_IN_FALLBACK = 64
 MOST_ANSWERS = 1000
 LONGEST_TEXT = 2000
-LONGEST_MESSAGE = 100  # characters in a message from the page
+LARGEST_NUMBER = 10**9  # in what the page sends
 
 
 class Player(anywidget.AnyWidget):
@@ -233,7 +233,7 @@ def answer_heartbeat(widget: Any, content: Any, buffers: Any) -> None:
     if not isinstance(content, dict) or content.get("type") != "ping":
         return
     beat = content.get("beat")
-    if isinstance(beat, int) and len(str(beat)) < LONGEST_MESSAGE:
+    if isinstance(beat, int) and abs(beat) < LARGEST_NUMBER:
         widget.send({"type": "pong", "beat": beat})
 
 
@@ -245,7 +245,7 @@ def bounded(entry: dict[str, Any]) -> dict[str, Any]:
         found[name] = None if value is None else str(value)[:LONGEST_TEXT]
     for name in ("cursor", "step"):
         value = entry.get(name)
-        found[name] = value if isinstance(value, int) and abs(value) < 10**9 else 0
+        found[name] = value if isinstance(value, int) and abs(value) < LARGEST_NUMBER else 0
     right = entry.get("right")
     found["right"] = right if isinstance(right, bool) else None
     return found

@@ -115,6 +115,9 @@ def test_fetched_once_then_found(hub: Hub, capsys: pytest.CaptureFixture[str]) -
     assert hub.calls[1] == "file config.json"
     assert "bin" not in hub.calls[2]
     assert (folder / "model.safetensors").read_bytes() == hub.remote["model.safetensors"]
+    hub.trouble = ConnectError("no network")
+    assert get_from_hub(NAME, Console()) == folder
+    assert "is on this machine already" in capsys.readouterr().err
     hub.calls.clear()
     loaded = load_model(NAME, device="cpu")
     assert loaded.name == NAME

@@ -149,12 +149,20 @@ def test_overwriting_one_held_slot_changes_the_logits_of_its_owner_alone(
 
 
 def test_nan_in_every_slot_without_kv_changes_nothing() -> None:
-    a_table, b_table = [5, 2], [7, 0]
+    """Free blocks (block 0 among them), the rest of the last blocks, and what pads a short history
+    to the length of a long one."""
+    lengths = {"A": 7, "B": 3}
+    tables = {"A": [5, 2], "B": [7]}
+    first = [
+        share("A", A_PROMPT, 0, tables["A"]),
+        share("B", B_PROMPT[:3], 0, tables["B"]),
+    ]
+    following = [share("A", [17], 7, tables["A"]), share("B", [250], 3, tables["B"])]
     clean, poisoned = runner_of(8), runner_of(8)
-    prefilled(clean, a_table, b_table)
+    clean.execute(first)
     poisoned.cache.data.fill_(torch.nan)  # before anything is written, too
-    prefilled(poisoned, a_table, b_table)
-    written = {(table[p // 4], p % 4) for table in (a_table, b_table) for p in range(7)}
+    poisoned.execute(first)
+    written = {(tables[id][p // 4], p % 4) for id, length in lengths.items() for p in range(length)}
     nan_slots = {
         (block, slot)
         for block in range(8)
@@ -162,8 +170,8 @@ def test_nan_in_every_slot_without_kv_changes_nothing() -> None:
         if poisoned.cache.block(block)[:, :, slot].isnan().all()
     }
     assert nan_slots == {(b, s) for b in range(8) for s in range(4)} - written
-    expected = logits_of(clean, decode_batch(a_table, b_table))
-    assert torch.equal(logits_of(poisoned, decode_batch(a_table, b_table)), expected)
+    expected = logits_of(clean, following)
+    assert torch.equal(logits_of(poisoned, following), expected)
 
 
 @pytest.mark.parametrize("method", ["recompute", "swap"])

@@ -13,6 +13,7 @@
  *   that two runs stand on one axis; link: where a copied link keeps scenario, method and cursor
  */
 import { patch } from "./dom.js";
+import { isDense, isLong, painter } from "./dense.js";
 import { fold } from "./fold.js";
 import { onKey } from "./keys.js";
 import { addressOf, copy } from "./link.js";
@@ -74,6 +75,7 @@ export function mountPlayer(root, trace, options) {
     open: null,
     selected: null,
     find: "",
+    scrolled: 0,
     tip: null,
     copied: null,
     ...rangeOf(options),
@@ -88,6 +90,10 @@ export function mountPlayer(root, trace, options) {
 
   element.setAttribute("aria-label", model.t("player", { title: ui.title || trace.scenario.title }));
   const move = mover(element, model);
+  const paints = isLong(trace, model.ids) || [trace.pool.num_blocks, trace.pool.host_blocks].some(
+    (blocks) => isDense(blocks, trace.pool.block_size),
+  );
+  const canvases = paints ? painter(element, model) : null;
   const lit = lighter(element, model, () => replay.to(cursor));
 
   function draw() {
@@ -96,9 +102,11 @@ export function mountPlayer(root, trace, options) {
     const fly = move.before(drawn, cursor);
     element.toggleAttribute("data-projector", ui.projector);
     element.toggleAttribute("data-blank", ui.blank);
-    const next = view(model, replay.to(cursor), cursor, ui, act);
+    const state = replay.to(cursor);
+    const next = view(model, state, cursor, ui, act);
     patch(element, last, next);
     last = next;
+    canvases?.paint(state, places.touched(model, cursor - 1));
     const step = stepIndex(trace, cursor);
     if (step !== shownStep) follow(element);
     shownStep = step;
@@ -286,10 +294,26 @@ export function mountPlayer(root, trace, options) {
       changed();
     },
     find: (text) => {
-      ui.find = text;
+      Object.assign(ui, { find: text, scrolled: 0 });
       draw();
     },
-    draw,
+    scrolled: (top) => {
+      ui.scrolled = top;
+      draw();
+    },
+    openAt: (event, kind) => {
+      const id = canvases.blockAt(event.currentTarget, event);
+      if (id !== null) act.open(kind === "host" ? { host: id } : { block: id });
+    },
+    nameAt: (event, kind) => {
+      const id = canvases.blockAt(event.currentTarget, event);
+      const { blocks, host_blocks: stored } = replay.to(cursor);
+      const one = id === null ? null : kind === "host" ? stored[id] : blocks[id];
+      const owners = one && (one.owners ?? [one.owner]).filter(Boolean);
+      event.currentTarget.title = one
+        ? `${kind === "host" ? "H" : "P"}${id}: ${owners.join(", ") || model.t("free")}`
+        : "";
+    },
     sheet: (name) => {
       ui.sheet = ui.sheet === name ? null : name;
       ui.copied = null;
@@ -334,6 +358,9 @@ export function mountPlayer(root, trace, options) {
     draw();
   });
   draw();
+  // A canvas has no size before its place has one.
+  const sizes = canvases && new ResizeObserver(() => draw());
+  sizes?.observe(element);
   const unwatch = watchTheme(element, (theme) => {
     if (element.getAttribute("data-theme") === theme) return;
     element.setAttribute("data-theme", theme);
@@ -366,6 +393,7 @@ export function mountPlayer(root, trace, options) {
     destroy() {
       stop();
       move.stop();
+      sizes?.disconnect();
       unwatchTerms();
       unwatch();
       element.remove();

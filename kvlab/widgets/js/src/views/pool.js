@@ -1,21 +1,37 @@
 /** The GPU pool and the CPU pool: physical blocks keep their place, owners come and go. */
 import { h, memo } from "../dom.js";
+import { isDense } from "../dense.js";
 import { icon } from "../icons.js";
 import { damageOf } from "../measured.js";
 import { badge, marks } from "../owners.js";
 
-/** How much of a block can be drawn: numbered cells, plain cells, or only how full it is. */
+/** How much of a block can be drawn: numbered cells, plain cells, or a field of a canvas. */
 export function density({ num_blocks, block_size }) {
   if (num_blocks <= 16 && block_size <= 16) return "full";
-  return num_blocks * block_size <= 4096 ? "small" : "tile";
+  return isDense(num_blocks, block_size) ? "dense" : "small";
+}
+
+/** A pool on a canvas; what is in a block is told when it is opened. */
+function canvas(model, kind, blocks, act) {
+  const words = { pool: "gpu_pool", host: "host_pool" };
+  const held = blocks.filter(({ status }) => status !== "free").length;
+  return h("canvas", {
+    key: "canvas",
+    class: "k-dense",
+    role: "img",
+    "data-dense": kind,
+    "aria-label": model.t("dense", { pool: model.t(words[kind]), held, blocks: blocks.length }),
+    onclick: (event) => act.openAt(event, kind),
+    onpointermove: (event) => act.nameAt(event, kind),
+  });
 }
 
 export function pool(model, state, cursor, now, act) {
   const { trace, t } = model;
   const total = trace.pool.num_blocks;
   const size = density(trace.pool);
-  const copies = state.in_flight ? copiesAt(trace.events, cursor) : new Map();
-  const recovered = recoveredIds(state);
+  const copies = state.in_flight && size !== "dense" ? copiesAt(trace.events, cursor) : NONE;
+  const recovered = size === "full" ? recoveredIds(state) : NONE;
   return h(
     "section",
     { class: "k-pool", "aria-label": t("gpu_pool") },
@@ -30,7 +46,9 @@ export function pool(model, state, cursor, now, act) {
         state.in_flight > 0 && t("and_in_flight", { blocks: state.in_flight }),
       ),
     ),
-    h(
+    size === "dense"
+      ? canvas(model, "pool", state.blocks, act)
+      : h(
       "div",
       {
         class: "k-blocks",
@@ -48,6 +66,8 @@ export function pool(model, state, cursor, now, act) {
     ),
   );
 }
+
+const NONE = new Map();
 
 /** Requests that have rebuilt or restored KV on the GPU. */
 function recoveredIds(state) {
@@ -92,7 +112,7 @@ function gpuBlock(model, recovered, block, id, now, copy, size, cursor, act) {
       "data-status": block.status,
       "data-reserved": reserved,
       "data-damaged": block.damaged && block.status !== "free",
-      "data-now": now.blocks.has(id) || (size === "tile" && now.slots?.block === id),
+      "data-now": now.blocks.has(id),
       ...marks(owner),
     },
     h(
@@ -119,15 +139,13 @@ function gpuBlock(model, recovered, block, id, now, copy, size, cursor, act) {
             ),
           ],
     ),
-    size === "tile"
-      ? h("span", { class: "k-fill", style: `--fill:${filled / block.cells.length}` })
-      : h(
-          "div",
-          { class: "k-cells", "aria-hidden": "true" },
-          block.cells.map((cell, slot) =>
-            gpuCell(model, recovered, cell, slot, isNow(now, id, slot), size),
-          ),
-        ),
+    h(
+      "div",
+      { class: "k-cells", "aria-hidden": "true" },
+      block.cells.map((cell, slot) =>
+        gpuCell(model, recovered, cell, slot, isNow(now, id, slot), size),
+      ),
+    ),
   );
 }
 
@@ -220,7 +238,9 @@ export function hostPool(model, state, now, act) {
         h("b", null, t("free_of", { free: state.host_free, total })),
       ),
     ),
-    h(
+    isDense(total, trace.pool.block_size)
+      ? canvas(model, "host", state.host_blocks, act)
+      : h(
       "div",
       { class: "k-hosts", "data-plain": total > 32 || trace.pool.block_size > 8 },
       state.host_blocks.map((block, id) => {

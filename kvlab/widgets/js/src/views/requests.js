@@ -2,9 +2,10 @@
 import { h, memo } from "../dom.js";
 import { icon } from "../icons.js";
 import { badge, marks, shortened } from "../owners.js";
+import { MANY, list } from "./many.js";
 
 /** Logical index to physical block, per request; an unmet need is an empty slot with "?". */
-export function tables(model, state, now) {
+export function tables(model, state, now, ids) {
   const { t } = model;
   return h(
     "section",
@@ -13,15 +14,17 @@ export function tables(model, state, now) {
     h(
       "div",
       { class: "k-rows", role: "list" },
-      model.ids.map((id) => {
+      ids.map((id, place) => {
         const request = state.requests[id];
-        return memo(model.memory, `table ${id}`, dependsOn(request, id, now), () =>
-          tableRow(model, request, id, now),
+        return memo(model.memory, `table ${id}`, [...dependsOn(request, id, now), place === 0], () =>
+          tableRow(model, request, id, now, place === 0),
         );
       }),
     ),
   );
 }
+
+const MOST_ENTRIES = 64;
 
 /** What a request's row and card show: all of its state, and the event when it is its own. */
 const dependsOn = (request, id, now) => [
@@ -29,7 +32,7 @@ const dependsOn = (request, id, now) => [
   now.id === id || now.unmet === id ? now : null,
 ];
 
-function tableRow(model, request, id, now) {
+function tableRow(model, request, id, now, first) {
   const { owners, t } = model;
   const owner = owners.get(id);
   const ringed = (logical) =>
@@ -48,7 +51,7 @@ function tableRow(model, request, id, now) {
       key: id,
       class: "k-row",
       role: "listitem",
-      tabindex: id === model.ids[0] ? "0" : "-1",
+      tabindex: first ? "0" : "-1",
       "data-table": id,
       ...marks(owner),
     },
@@ -56,7 +59,7 @@ function tableRow(model, request, id, now) {
     h(
       "div",
       { class: "k-entries" },
-      request?.table.map((block, logical) =>
+      request?.table.slice(0, MOST_ENTRIES).map((block, logical) =>
         entry(logical, `P${block}`, { "data-now": ringed(logical), "data-entry": block }),
       ),
       Array.from({ length: missing }, (_, i) =>
@@ -66,9 +69,11 @@ function tableRow(model, request, id, now) {
           "aria-label": t("unmet", { logical: request.unmet.logical + i }),
         }),
       ),
-      request?.host_table.map((block, logical) =>
+      request?.host_table.slice(0, MOST_ENTRIES).map((block, logical) =>
         entry(logical, `H${block}`, { "data-host-entry": block }),
       ),
+      request?.table.length > MOST_ENTRIES &&
+        h("span", { class: "k-none" }, t("more_entries", { more: request.table.length - MOST_ENTRIES })),
       (!request || request.table.length + missing + request.host_table.length === 0) &&
         h("span", { class: "k-none" }, noBlocks(model, request)),
     ),
@@ -84,7 +89,7 @@ function noBlocks({ t }, request) {
 }
 
 /** A card per request: state in words, the four numbers that people confuse, the history strip. */
-export function requests(model, state, now) {
+export function requests(model, state, now, ids, ui, act) {
   const { t } = model;
   return h(
     "section",
@@ -93,11 +98,12 @@ export function requests(model, state, now) {
     h(
       "div",
       { class: "k-cards" },
-      model.ids.map((id) => {
+      ids.map((id) => {
         const deps = [...dependsOn(state.requests[id], id, now), state.in_flight];
         return memo(model.memory, `card ${id}`, deps, () => card(model, state, id, now));
       }),
     ),
+    model.ids.length > MANY && list(model, state, ui, act),
   );
 }
 

@@ -14,25 +14,27 @@ export function asTables(model, state) {
       t,
       t("caption_pool", { free: state.free, total: state.blocks.length }),
       ["block", "status", "requests", "contents"],
-      state.blocks.map((block, id) => [`P${id}`, status(t, block), names(block.owners), contents(t, block.cells)]),
+      state.blocks.slice(0, MOST_ROWS).map((block, id) => [`P${id}`, status(t, block), names(block.owners), contents(t, block.cells)]),
+      state.blocks.length,
     ),
     state.host_blocks.length > 0 &&
       table(
         t,
         t("caption_host", { free: state.host_free, total: state.host_blocks.length }),
         ["block", "status", "requests", "contents"],
-        state.host_blocks.map((block, id) => [
+        state.host_blocks.slice(0, MOST_ROWS).map((block, id) => [
           `H${id}`,
           t(block.status === "free" ? "free" : "value_stored"),
           block.owner ?? "–",
           contents(t, block.cells),
         ]),
+        state.host_blocks.length,
       ),
     table(
       t,
       t("requests"),
       ["request", "state", "history", "kv", "blocks", "sent", "table"],
-      ids.map((id) => {
+      ids.slice(0, MOST_ROWS).map((id) => {
         const request = state.requests[id];
         return [
           shortened(id),
@@ -48,12 +50,13 @@ export function asTables(model, state) {
             : [0, 0, 0, 0, "–"]),
         ];
       }),
+      ids.length,
     ),
   );
 }
 
 /** The first cell of a row names it. */
-function table(t, caption, columns, rows) {
+function table(t, caption, columns, rows, total) {
   return h(
     "div",
     { class: "k-wide", role: "region", tabindex: "0", "aria-label": caption },
@@ -65,7 +68,7 @@ function table(t, caption, columns, rows) {
       h(
         "tbody",
         null,
-        rows.slice(0, MOST_ROWS).map(([first, ...rest]) =>
+        rows.map(([first, ...rest]) =>
           h(
             "tr",
             { key: first },
@@ -75,7 +78,7 @@ function table(t, caption, columns, rows) {
         ),
       ),
     ),
-    rows.length > MOST_ROWS && h("p", { class: "k-none" }, t("more_rows", { rows: rows.length - MOST_ROWS })),
+    total > rows.length && h("p", { class: "k-none" }, t("more_rows", { rows: total - rows.length })),
   );
 }
 

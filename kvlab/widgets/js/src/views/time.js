@@ -32,11 +32,43 @@ export function time(model, cursor, ui, act) {
   parts.push(memo(model.memory, "lanes", [], () => lanes(model, receivers, dense, act)));
   return h(
     "section",
-    { class: "k-time", "aria-label": t("time") },
+    { key: "steps", class: "k-time", "aria-label": t("time") },
     h(
       "div",
       { class: "k-scroll", "data-scroll": "time" },
       h("div", { class: "k-grid", "data-dense": dense, "data-veiled": ui.veiled, style: `--steps:${Math.max(steps, ui.axis)}` }, parts.filter(Boolean)),
+    ),
+  );
+}
+
+/** A long run at a glance: every lane and the free blocks on one canvas; a click goes to a step. */
+export function overview(model, cursor, ui, act) {
+  const { trace, t, ids } = model;
+  const { steps } = trace;
+  const current = stepIndex(trace, cursor);
+  const part = current < 0 ? 0 : (current + 1) / steps.length;
+  const to = (event) => {
+    const box = event.currentTarget.getBoundingClientRect();
+    const index = Math.floor(((event.clientX - box.left) / box.width) * steps.length);
+    act.goto(steps[Math.max(0, Math.min(steps.length - 1, index))].end);
+  };
+  return h(
+    "section",
+    { key: "time", class: "k-time", "aria-label": t("time") },
+    h("div", { class: "k-bar" }, h("h3", null, t("overview", { steps: steps.length, requests: ids.length }))),
+    h(
+      "div",
+      { class: "k-overview", style: `--at:${part}` },
+      h("canvas", {
+        key: "canvas",
+        class: "k-dense",
+        role: "img",
+        "data-dense": "time",
+        "aria-label": t("overview_label"),
+        onclick: to,
+      }),
+      h("i", { key: "head", class: "k-overview-head" }),
+      ui.veiled && h("span", { key: "veil", class: "k-veil k-overview-veil" }, h("span", null, t("veiled"))),
     ),
   );
 }

@@ -1,0 +1,200 @@
+/**
+ * Pools and runs too large for elements: canvases. The pool's is drawn by deltas (a block is painted
+ * again when its state is another one), the run's once for a size and a theme.
+ */
+
+const TALLEST = 400;
+const PHASE_ALPHA = { prefill: 1, recompute: 1, restore: 1, decode: 0.5, stalled: 0.25 };
+
+/** Larger pools than these are drawn on a canvas. */
+export const isDense = (blocks, size) => blocks > 256 || blocks * size > 4096;
+
+/** A longer or wider run than these is drawn as an overview. */
+export const isLong = (trace, ids) => trace.steps.length > 240 || ids.length > 24;
+
+/** The canvases of one player; `paint` after every change of the picture. */
+export function painter(element, model) {
+  const pools = new Map();
+  let overview = null;
+  let colours = null;
+  let theme = null;
+
+  /** Colours as numbers, read once for a theme. */
+  function look() {
+    const now = element.getAttribute("data-theme");
+    if (colours && theme === now) return colours;
+    const style = getComputedStyle(element);
+    const value = (name) => style.getPropertyValue(`--${name}`).trim();
+    theme = now;
+    colours = {
+      bg: style.backgroundColor,
+      ink: value("ink"),
+      edge: value("edge"),
+      faint: value("faint"),
+      soft: value("soft"),
+      hues: [0, 1, 2, 3, 4, 5].map((hue) => value(`hue${hue}`)),
+    };
+    pools.clear();
+    overview = null;
+    return colours;
+  }
+
+  /** A canvas as large as its place, in device pixels; null while it has no place. */
+  function sized(canvas, height) {
+    const width = canvas.clientWidth;
+    if (!width) return null;
+    const ratio = Math.min(2, globalThis.devicePixelRatio || 1);
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.height = `${height}px`;
+    const pen = canvas.getContext("2d");
+    pen.scale(ratio, ratio);
+    return { pen, width, height };
+  }
+
+  function paintPool(canvas, blocks, ringed) {
+    const paint = look();
+    let known = pools.get(canvas);
+    if (!known || known.clientWidth !== canvas.clientWidth) {
+      const width = canvas.clientWidth;
+      if (!width) return;
+      const size = Math.max(4, Math.min(18, Math.floor(Math.sqrt((width * TALLEST) / blocks.length))));
+      const across = Math.max(1, Math.floor(width / size));
+      const place = sized(canvas, Math.ceil(blocks.length / across) * size);
+      known = { ...place, clientWidth: width, size, across, drawn: [], ringed: new Set() };
+      pools.set(canvas, known);
+    }
+    const { drawn } = known;
+    for (let id = 0; id < blocks.length; id += 1) {
+      const block = blocks[id];
+      const last = drawn[id];
+      const owner = block.owners ? block.owners[0] : block.owner;
+      const ring = ringed.has(id);
+      if (
+        last !== undefined &&
+        last.cells === block.cells &&
+        last.status === block.status &&
+        last.owner === owner &&
+        last.damaged === block.damaged &&
+        last.cached === block.cached &&
+        last.ring === ring
+      ) {
+        continue;
+      }
+      const { status, cells, damaged, cached } = block;
+      drawn[id] = { status, cells, damaged, cached, owner, ring };
+      paintBlock(known, paint, id, block, owner, ring);
+    }
+  }
+
+  function paintBlock({ pen, size, across }, paint, id, block, owner, ring) {
+    const x = (id % across) * size;
+    const y = Math.floor(id / across) * size;
+    const inside = size - 1;
+    pen.fillStyle = paint.bg;
+    pen.fillRect(x, y, size, size);
+    const held = model.owners.get(owner ?? copyOwner(block));
+    const hue = held ? paint.hues[held.hue] : paint.edge;
+    if (block.status === "free") {
+      pen.fillStyle = paint.faint;
+      pen.fillRect(x, y, inside, inside);
+      if (block.cached) {
+        pen.fillStyle = paint.edge;
+        pen.fillRect(x + inside / 2 - 1, y + inside / 2 - 1, 2, 2);
+      }
+    } else {
+      let filled = 0;
+      for (const cell of block.cells) filled += cell && cell.live ? 1 : 0;
+      const part = filled / block.cells.length;
+      pen.fillStyle = hue;
+      pen.globalAlpha = 0.28;
+      pen.fillRect(x, y, inside, inside);
+      pen.globalAlpha = 1;
+      pen.fillRect(x, y + inside * (1 - part), inside, inside * part);
+      if (block.status === "in_flight") {
+        pen.fillStyle = paint.bg;
+        pen.beginPath();
+        pen.moveTo(x, y);
+        pen.lineTo(x + inside, y);
+        pen.lineTo(x, y + inside);
+        pen.fill();
+      }
+      if (held && held.pattern % 2) {
+        pen.fillStyle = paint.bg;
+        pen.fillRect(x + inside / 2 - 1, y + inside / 2 - 1, 2, 2);
+      }
+    }
+    if (block.damaged && block.status !== "free") {
+      pen.strokeStyle = paint.ink;
+      pen.lineWidth = 1.5;
+      pen.beginPath();
+      pen.moveTo(x, y);
+      pen.lineTo(x + inside, y + inside);
+      pen.stroke();
+    }
+    if (ring) {
+      pen.strokeStyle = paint.ink;
+      pen.lineWidth = 2;
+      pen.strokeRect(x + 1, y + 1, inside - 2, inside - 2);
+    }
+  }
+
+  const copyOwner = ({ cells }) => cells.find((cell) => cell?.live)?.id;
+
+  /** Lanes of all requests, and the free blocks below them, over the steps. */
+  function paintOverview(canvas) {
+    const paint = look();
+    if (overview?.canvas === canvas && overview.width === canvas.clientWidth) return;
+    const { trace, timeline, ids } = model;
+    const lane = Math.max(2, Math.min(14, Math.floor(260 / ids.length)));
+    const below = 48;
+    const place = sized(canvas, lane * ids.length + below);
+    if (!place) return;
+    const { pen, width, height } = place;
+    const column = width / trace.steps.length;
+    overview = { canvas, width: canvas.clientWidth };
+    pen.clearRect(0, 0, width, height);
+    ids.forEach((id, row) => {
+      pen.fillStyle = paint.hues[model.owners.get(id).hue];
+      for (const { phase, from, to } of timeline.lanes.get(id).segments) {
+        const alpha = PHASE_ALPHA[phase];
+        const thick = alpha === undefined ? Math.max(1, lane * 0.2) : Math.max(1, lane - 1);
+        pen.globalAlpha = alpha ?? 0.8;
+        pen.fillRect(
+          from * column,
+          row * lane + (lane - thick) / 2,
+          Math.max(1, (to - from + 1) * column),
+          thick,
+        );
+      }
+    });
+    pen.globalAlpha = 1;
+    pen.fillStyle = paint.soft;
+    const floor = height - 2;
+    timeline.free.forEach((free, i) => {
+      const tall = (free / trace.pool.num_blocks) * (below - 12);
+      pen.fillRect(i * column, floor - tall, Math.max(1, column), tall);
+    });
+  }
+
+  function paint(state, now) {
+    for (const canvas of element.querySelectorAll("canvas")) {
+      if (canvas.dataset.dense === "pool") paintPool(canvas, state.blocks, now.blocks);
+      else if (canvas.dataset.dense === "host") paintPool(canvas, state.host_blocks, now.hosts);
+      else paintOverview(canvas);
+    }
+  }
+
+  /** The block under the pointer. */
+  function blockAt(canvas, event) {
+    const known = pools.get(canvas);
+    if (!known) return null;
+    const box = canvas.getBoundingClientRect();
+    const scale = box.width / canvas.clientWidth || 1;
+    const x = Math.floor((event.clientX - box.left) / scale / known.size);
+    const id = Math.floor((event.clientY - box.top) / scale / known.size) * known.across + x;
+    return x < known.across && id < known.drawn.length ? id : null;
+  }
+
+  return { paint, blockAt };
+}
