@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import platform
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,11 +44,38 @@ def read_pins(root: Path, files: Sequence[str]) -> list[Pin]:
             line = raw.split("#", 1)[0].strip()
             if not line or line.startswith("-r "):
                 continue
-            match = re.fullmatch(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!]+)", line)
-            if match is None:
-                raise ValueError(f"{name}: {raw!r} is not of the form name==version")
-            pins.setdefault(normal(match[1]), Pin(match[1], match[2]))
+            match = re.fullmatch(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!]+)(?:\s*;(.*))?", line)
+            try:
+                if match is None:
+                    raise ValueError("is not of the form name==version")
+                if match[3] is None or applies(match[3]):
+                    pins.setdefault(normal(match[1]), Pin(match[1], match[2]))
+            except ValueError as error:
+                raise ValueError(f"{name}: {raw!r} {error}") from error
     return list(pins.values())
+
+
+MARKERS: Mapping[str, Callable[[], str]] = {
+    "sys_platform": lambda: sys.platform,
+    "platform_system": platform.system,
+    "platform_machine": platform.machine,
+    "os_name": lambda: os.name,
+}
+
+
+def applies(marker: str) -> bool:
+    """Whether a marker such as `sys_platform == "linux" and platform_machine != "arm64"` holds
+    here. Enough of PEP 508 for our own files; raises ValueError for the rest."""
+    for alternative in re.split(r"\bor\b", marker):
+        held = True
+        for comparison in re.split(r"\band\b", alternative):
+            match = re.fullmatch(r"\s*(\w+)\s*(==|!=)\s*(['\"])([^'\"]*)\3\s*", comparison)
+            if match is None or match[1] not in MARKERS:
+                raise ValueError(f"has a marker that cannot be read: {comparison.strip()!r}")
+            held &= (MARKERS[match[1]]() == match[4]) is (match[2] == "==")
+        if held:
+            return True
+    return False
 
 
 def fingerprint(path: Path) -> str:

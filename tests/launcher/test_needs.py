@@ -25,6 +25,20 @@ def test_a_line_that_is_no_pin_is_named(tmp_path: Path):
         read_pins(tmp_path, ["r.txt"])
 
 
+def test_a_pin_for_another_kind_of_machine_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("sys.platform", "linux")
+    (tmp_path / "r.txt").write_text(
+        'a==1; sys_platform == "linux" and os_name != "nowhere"\n'
+        "b==2 ; sys_platform == 'win32' or sys_platform == 'darwin'\n"
+    )
+    assert read_pins(tmp_path, ["r.txt"]) == [Pin("a", "1")]
+    (tmp_path / "r.txt").write_text('a==1; python_version < "3.12"\n')
+    with pytest.raises(ValueError, match="marker that cannot be read"):
+        read_pins(tmp_path, ["r.txt"])
+
+
 @pytest.mark.parametrize(
     ("pin", "version", "fits"),
     [
