@@ -29,6 +29,10 @@ COMMANDS = {
     "run": "one scenario in the terminal",
     "test": "the whole test suite",
     "doctor": "what this machine has and what is missing",
+    "model": "fetch a model, list those that are here, look at one",
+    "memory": "how many KV blocks fit, and for how many requests",
+    "bench": "measurements",
+    "record": "the recorded traces of the lessons, made again",
 }
 
 HELP = """usage: python3 -m kvlab COMMAND [OPTIONS]

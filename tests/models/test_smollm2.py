@@ -156,6 +156,7 @@ def test_greedy_text_equals_that_of_transformers_for_20_prompts(real: Path) -> N
     from kvlab.runtime.model_runner import ModelRunner
 
     transformers = pytest.importorskip("transformers")
+    torch.set_num_threads(1)  # on a busy machine two wait for each other
     folder = real / "models" / "smollm2" / "float32"
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)

@@ -133,6 +133,7 @@ def test_any_stop_string_ends_any_text_where_it_first_stands(text: str, stop: st
 def test_the_first_of_several_stop_strings_counts() -> None:
     tokens = tokenizer().encode("The boat was small, and slow.")
     assert "".join(pieces(tokens, ["slow", "small", "zebra"])[0]) == "The boat was "
+    assert "".join(pieces(tokens, ["oat", "boat"])[0]) == "The "  # both in one token: where first
 
 
 def test_special_tokens_are_labels_but_no_text() -> None:
