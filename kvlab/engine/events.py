@@ -245,7 +245,7 @@ class Unscheduled(Event):
 class Scheduled(Event):
     """Positions `start` .. `start + tokens - 1` go through the model in this step.
 
-    `again` of them were computed before. why: prefill | decode | recompute | restore_then_decode.
+    `again` of them were computed before. why: prefill | decode | recompute.
     `samples`: all of the history is then computed, so that a token is sampled.
     """
 

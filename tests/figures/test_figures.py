@@ -328,6 +328,25 @@ def test_figure_3_pausing_takes_the_kv_and_leaves_the_history() -> None:
         assert (paused["state"], paused["method"]) == ("preempted", "recompute")
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_figures_3_and_4_preempt_b_for_a_with_all_its_numbers_apart(method: str) -> None:
+    """History 9, KV 8, two outputs delivered, two blocks held, both of them B's alone."""
+    (preempted,) = of_step(run("figure-5", f"engine.method={method}"), 3, "preempted")
+    expected = {
+        "id": "B",
+        "need_of": "A",
+        "victim": "newest",
+        "method": method,
+        "fallback": None,
+        "history": 9,
+        "kv": 8,
+        "delivered": 2,
+        "held": 2,
+        "reclaimable": 2,
+    }
+    assert {name: preempted[name] for name in expected} == expected
+
+
 def test_figure_3_resumes_with_one_pass_over_nine_fixed_tokens() -> None:
     trace = run("figure-3")
     (scheduled,) = of_step(trace, 7, "scheduled")

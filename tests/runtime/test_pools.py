@@ -92,23 +92,54 @@ def test_every_number_of_a_block_counts_in_its_checksum() -> None:
     assert (made.checksum(4), made.checksum(4, 2)) == (whole, two)
 
 
-def test_the_checksums_of_a_trace_are_those_of_the_pool() -> None:
-    """Of each block's last write: the run's pool is still as the run left it."""
-    run = run_scenario(load_scenario("figure-4", ["device=cpu"]), model=story_model())
-    runner = run.runner
-    assert isinstance(runner, ModelRunner)
-    written = {at: event for at, event in enumerate(run.trace.events) if "slot" in event}
-    assert [m["event"] for m in run.trace.document["measurements"]] == list(written)
-    last = {m["block"]: m for m in run.trace.document["measurements"]}
-    assert set(last) == {0, 1, 2, 3}
-    for block in (1, 2):  # P0 and P3 were filled by a copy after their last write
-        event = written[last[block]["event"]]
+def measured(figure: str) -> tuple[ModelRunner, list[tuple[dict[str, Any], dict[str, Any]]]]:
+    """The runner as the run left it, and (event, measurement) in the order of the trace."""
+    run = run_scenario(load_scenario(figure, ["device=cpu"]), model=story_model())
+    assert isinstance(run.runner, ModelRunner)
+    found = run.trace.document["measurements"]
+    return run.runner, [(run.trace.events[entry["event"]], entry) for entry in found]
+
+
+def test_the_checksums_and_norms_of_a_trace_are_those_of_the_pool() -> None:
+    """Of the last write to a block that nothing was copied into later: P2 by A, P1 by B."""
+    runner, entries = measured("figure-4")
+    written = {event["block"]: (event, e) for event, e in entries if event["kind"] == "kv_written"}
+    assert set(written) == {0, 1, 2, 3}
+    for block in (1, 2):
+        event, entry = written[block]
         used = runner.cache.data[:, :, block, : event["slot"] + event["last"] - event["first"] + 1]
-        assert last[block]["checksum"] == f"{zlib.crc32(used.contiguous().numpy().tobytes()):08x}"
-        rows = used[:, :, event["slot"] :]
-        norms = rows.double().square().sum(dim=(2, 3, 4)).sqrt()
-        assert last[block]["k_norm"] == pytest.approx(norms[:, 0].tolist(), rel=1e-5)
-        assert last[block]["v_norm"] == pytest.approx(norms[:, 1].tolist(), rel=1e-5)
+        assert entry["checksum"] == f"{zlib.crc32(used.contiguous().numpy().tobytes()):08x}"
+        norms = used[:, :, event["slot"] :].double().square().sum(dim=(2, 3, 4)).sqrt()
+        assert entry["k_norm"] == pytest.approx(norms[:, 0].tolist(), rel=1e-5)
+        assert entry["v_norm"] == pytest.approx(norms[:, 1].tolist(), rel=1e-5)
+
+
+def test_the_checksums_of_a_trace_show_that_swapped_kv_came_back_as_it_was() -> None:
+    """P2 and P3 before they leave, P3 and P0 when the values are back."""
+    runner, entries = measured("figure-4")
+    moved: dict[str, list[tuple[int, str]]] = {}
+    for event, entry in entries:
+        if event["kind"].startswith("swap"):
+            moved.setdefault(event["kind"], []).append((entry["block"], entry["checksum"]))
+    assert {kind: [block for block, _ in blocks] for kind, blocks in moved.items()} == {
+        "swap_out_started": [2, 3],
+        "swap_in_finished": [3, 0],
+    }
+    out, back = ([checksum for _, checksum in blocks] for blocks in moved.values())
+    assert out == back
+    # Nobody has written to P3 and P0 since.
+    in_pool = [zlib.crc32(runner.cache.block(b).contiguous().numpy().tobytes()) for b in (3, 0)]
+    assert back == [f"{checksum:08x}" for checksum in in_pool]
+
+
+def test_a_trace_says_how_far_rebuilt_kv_is_from_what_was_there() -> None:
+    """At most what test_no_toy.py allows, and said of rebuilt positions alone."""
+    _, entries = measured("figure-3")
+    for event, entry in entries:
+        assert ("max_diff" in entry) is (event.get("why") == "rebuilt")
+        if "max_diff" in entry:
+            assert set(entry["max_diff"]) == {"k", "v"}
+            assert max(entry["max_diff"].values()) <= 2e-5
 
 
 def test_a_pool_that_memory_cannot_hold_is_refused_in_a_sentence() -> None:

@@ -1,0 +1,189 @@
+"""A pool sized from memory: the arithmetic with made-up numbers, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kvlab.cli import main
+from kvlab.engine.config import MOST_BLOCKS
+from kvlab.errors import BadInput
+from kvlab.models.config import ModelConfig
+from kvlab.models.loading import STORY
+from kvlab.run import run_scenario
+from kvlab.runtime import memory
+from kvlab.runtime.memory import Budget, MemoryPlan, cpu_budget, cuda_budget, settle_blocks
+from kvlab.scenario import Scenario, load_scenario, scenario_from
+
+CONFIG = ModelConfig.from_folder(STORY)
+TOKEN = 2 * 5 * 2 * 32 * 4
+GB = 10**9
+
+
+def plan(size: int, block_size: int = 16) -> MemoryPlan:
+    return MemoryPlan(CONFIG, torch.float32, block_size, Budget(size, "by hand"))
+
+
+def auto(*settings: str) -> Scenario:
+    return load_scenario("figure-5", ["engine.num_blocks=auto", "device=cpu", *settings])
+
+
+def test_a_plan_on_paper() -> None:
+    made = plan(1_000_000)
+    assert made.bytes_per_token == TOKEN == 2_560
+    assert made.bytes_per_block == 40_960
+    assert made.blocks == 24  # 983,040 bytes; a 25th would make 1,024,000
+    assert made.tokens == 384
+    assert made.requests(100) == 3  # 7 blocks each
+    assert made.requests(385) == 0
+    assert dict(made.lines(100))["requests"] == "of 100 tokens, 7 blocks each: 24 // 7 = 3"
+
+
+def test_a_plan_never_gives_more_than_an_engine_takes_nor_less_than_nothing() -> None:
+    assert plan(10**15).blocks == MOST_BLOCKS
+    assert plan(-5).blocks == 0
+
+
+def test_the_budget_on_the_cpu() -> None:
+    made = cpu_budget(10 * GB, 2 * GB, host_pool=GB, share=0.5)
+    assert made.bytes == 3 * GB
+    assert made.formula == "0.5 x (10.0 GB free - 2.0 GB of weights) - 1.0 GB of host pool"
+    assert cpu_budget(GB, 2 * GB).bytes == 0
+
+
+def test_the_budget_on_cuda() -> None:
+    """Of 80 GB 72 may be used: 20 are (weights, others), and a pass takes 2 beside them."""
+    made = cuda_budget(80 * GB, 60 * GB, 2 * GB, share=0.9)
+    assert made.bytes == 50 * GB
+    assert "80.0 GB - 20.0 GB in use - 2.0 GB for a pass" in made.formula
+
+
+def test_cuda_asks_the_device_after_the_profiling_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Loaded:
+        config, dtype, device = CONFIG, torch.float32, torch.device("cuda")
+
+    def profile(loaded: object, block_size: int, tokens: int) -> int:
+        asked.append(f"pass of {tokens}")
+        return 2 * GB
+
+    def info(device: torch.device) -> tuple[int, int]:
+        asked.append("free")
+        return 60 * GB, 80 * GB
+
+    monkeypatch.setattr(memory, "profile_pass", profile)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", info)
+    loaded: Any = Loaded()
+    assert memory.budget_of(loaded, 16, step_tokens=512).bytes == 50 * GB
+    assert memory.budget_of(loaded, 16, share=0.5).bytes == 18 * GB
+    assert asked == ["pass of 512", "free", "pass of 2048", "free"]
+
+
+def test_auto_takes_what_is_needed_or_what_fits() -> None:
+    assert settle_blocks(plan(1_000_000), 7) == 7
+    assert settle_blocks(plan(1_000_000), 700) == 24
+    with pytest.raises(BadInput, match=r"one block needs 40 kB, but 39 kB is left"):
+        settle_blocks(plan(39_999), 7)
+    with pytest.raises(BadInput, match="but nothing is left"):
+        settle_blocks(plan(0), 7)
+
+
+def test_a_scenario_with_auto_runs_in_what_its_requests_need() -> None:
+    """A: 7 + 6 tokens in 4 blocks of 4; B: 8 + 4 in 3."""
+    made = run_scenario(auto())
+    needed = sum(
+        -(-(len(r["prompt"]) + r["max_tokens"]) // 4) for r in made.trace.document["requests"]
+    )
+    assert made.trace.document["pool"]["num_blocks"] == needed
+    assert made.trace.document["scenario"]["engine"]["num_blocks"] == needed
+    assert made.summary["memory"]["blocks_needed"] == needed
+    assert made.summary["memory"]["bytes_per_block"] == 4 * TOKEN
+    assert made.summary["preemptions"] == 0
+    assert "memory" not in run_scenario(load_scenario("figure-5", ["device=cpu"])).summary
+
+
+def test_auto_runs_short_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for four blocks beside weights and host pool: the article's story, in a pool of its size."""
+    monkeypatch.setattr(memory, "cpu_budget", lambda *_: Budget(4 * 4 * TOKEN + 5, "four blocks"))
+    made = run_scenario(auto())
+    assert made.trace.document["pool"]["num_blocks"] == 4
+    assert made.summary["preemptions"] == 1
+    assert made.summary["memory"]["blocks_that_fit"] == 4
+
+
+def test_auto_without_a_model_has_what_the_requests_need() -> None:
+    """5 + 6 tokens twice (two samples) and 3 + 1: 3 + 3 + 1 blocks of 4, and 2 that stay free."""
+    document = {
+        "name": "ids",
+        "model": None,
+        "engine": {"num_blocks": "auto", "block_size": 4, "watermark_blocks": 2},
+        "requests": [
+            {"id": "A", "prompt": [1, 2, 3, 4, 5], "max_tokens": 6, "n": 2},
+            {"id": "B", "prompt": [1, 2, 3], "max_tokens": 1},
+        ],
+    }
+    made = run_scenario(scenario_from(document, Path(), "a test"))
+    assert made.trace.document["pool"]["num_blocks"] == 3 + 3 + 1 + 2
+    assert made.summary["memory"]["blocks_needed"] == 9
+    assert made.summary["preemptions"] == 0
+
+
+def test_a_watermark_above_what_fits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "cpu_budget", lambda *_: Budget(4 * 4 * TOKEN, "four blocks"))
+    with pytest.raises(BadInput, match="watermark_blocks = 4"):
+        run_scenario(auto("engine.watermark_blocks=4"))
+
+
+def test_a_pool_that_does_not_fit_is_refused_before_it_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: 100_000)
+    with pytest.raises(BadInput) as caught:
+        run_scenario(load_scenario("figure-5", ["device=cpu", "engine.num_blocks=64"]))
+    assert str(caught.value) == (
+        "a KV pool of 64 blocks and a host pool of 4 needs 696 kB, but 100 kB of memory are free; "
+        "give fewer or smaller blocks."
+    )
+
+
+def test_where_the_system_says_nothing_auto_asks_for_a_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: None)
+    with pytest.raises(BadInput, match="give a number of blocks"):
+        run_scenario(auto())
+    run_scenario(load_scenario("figure-5", ["device=cpu"]))
+
+
+def test_the_command_prints_the_calculation(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda: GB)
+    options = ["--block-size", "8", "--length", "100", "--share", "0.25", "--dtype", "bfloat16"]
+    assert main(["memory", "story", "--device", "cpu", *options]) == 0
+    out = capsys.readouterr().out
+    assert "2 x 5 layers x 2 KV heads x 32 x 2 bytes = 1,280 bytes" in out
+    assert "8 tokens x 1,280 = 10,240 bytes" in out
+    assert "0.25 x (1.0 GB free - 4 MB of weights)" in out
+    assert "of 100 tokens, 13 blocks each" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["no-such-folder"], "not a folder"),
+        (["story", "--length", "2049"], "context of 2,048"),
+        (["story", "--dtype", "int4"], "int4"),
+    ],
+)
+def test_what_the_command_refuses(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["memory", *arguments, "--device", "cpu"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert words in captured.err
