@@ -49,14 +49,23 @@ async ([module, text, options]) => {
   let turn = 0;
   window.input = () => {
     turn += 1;
-    // Mostly single events, as a reader goes; now and then a step, a jump, and the way back.
+    // Mostly single events, as a reader goes; now and then a step, a drag, and the way back.
     if (turn % 25 === 0) {
-      slider.value = String((turn * 997) % events);
+      // A drag: a hundredth of the run at once.
+      slider.value = String((Number(slider.value) + Math.ceil(events / 100)) % events);
       slider.dispatchEvent(new Event("input", { bubbles: true }));
     } else press(turn % 10 === 0 ? "PageDown" : turn % 7 === 0 ? "ArrowLeft" : "ArrowRight");
   };
+  window.jump = (part) => player.goto(Math.floor(events * part));
   return ready;
 }
+"""
+JUMPS = """
+() => [0.9, 0.1, 0.6, 0.2, 0.8, 0.4].map((part) => {
+  const start = performance.now();
+  window.jump(part);
+  return performance.now() - start;
+})
 """
 MEASURE = """
 async (inputs) => {
@@ -100,6 +109,8 @@ class Speed:
     ready: float
     script: Times
     paint: Times
+    jump: float | None
+    """Milliseconds of script for a jump over half of the run, on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +196,18 @@ def speeds(traces: dict[str, Document], inputs: int = INPUTS) -> list[Speed]:
 def measured(page: Any, name: str, ready: float, inputs: int) -> Speed:
     page.evaluate(MEASURE, 20)
     times = page.evaluate(MEASURE, inputs)
-    return Speed(name, ready, Times.of(times["script"]), Times.of(times["paint"]))
+    jumps = page.evaluate(JUMPS) if page.evaluate("Boolean(window.jump)") else []
+    jump = sum(jumps) / len(jumps) if jumps else None
+    return Speed(name, ready, Times.of(times["script"]), Times.of(times["paint"]), jump)
 
 
 def bench_player(inputs: int, story: Document, say: Callable[[str], None]) -> None:
     """Measure everything and say it line by line."""
     large, long = large_run(), long_run()
     say(f"{inputs} inputs a page: single events, steps, the slider. Milliseconds of this machine.")
-    say(f"{'':34}{'mount':>8}{'script p50':>12}{'p95':>8}{'paint p50':>12}{'p95':>8}{'× button':>10}")
+    columns = [("mount", 8), ("script p50", 12), ("p95", 8), ("paint p50", 12), ("p95", 8)]
+    columns += [("× button", 10), ("jump", 7)]
+    say(" " * 34 + "".join(f"{name:>{width}}" for name, width in columns))
     traces = {
         f"story: {facts(story)}": story,
         f"large: {facts(large)}": large,
@@ -205,6 +220,7 @@ def bench_player(inputs: int, story: Document, say: Callable[[str], None]) -> No
         say(
             f"{speed.name:34}{speed.ready:>8.0f}{speed.script.p50:>12.2f}{speed.script.p95:>8.2f}"
             f"{speed.paint.p50:>12.1f}{speed.paint.p95:>8.1f}{ratio:>10.2f}"
+            + ("" if speed.jump is None else f"{speed.jump:>7.0f}")
         )
     size = sizes(long)
     say(f"module {size.module:,} bytes, style {size.style:,} bytes")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import kvlab
@@ -145,7 +145,7 @@ def summarise(
             for found in engine.damage
             for layer in found.layers
         ],
-        "costs": None if engine.costs is None else asdict(engine.costs),
+        "costs": None if engine.costs is None else engine.costs.as_json(),
         "requests": {id: request_entry(engine.samples(id)) for id in engine.asked},
     }
 

@@ -85,10 +85,16 @@ def gaps_chart(trace: Trace, chart: Chart | None = None) -> Chart:
     return chart
 
 
-def cost_chart(machine: str, chart: Chart | None = None) -> Chart:
-    """The modelled crossover on a machine of `cost.MACHINES`. Raises BadInput for another."""
-    if machine not in cost.MACHINES:
-        raise BadInput(f"machine {machine!r}: choose {' or '.join(cost.MACHINES)}.")
-    chart, on = chart or Chart(), cost.MACHINES[machine]
-    chart.show(COST_TITLE, charts.cost_sentence(on), lambda look: charts.cost_figure(on, look))
+def cost_chart(machine: str, chart: Chart | None = None, model: str = cost.LLAMA.name) -> Chart:
+    """The modelled crossover on a machine of `cost.MACHINES`, for a model of `cost.MODELS`. Raises
+    BadInput for another."""
+    for what, name, known in (("machine", machine, cost.MACHINES), ("model", model, cost.MODELS)):
+        if name not in known:
+            raise BadInput(f"{what} {name!r}: choose {' or '.join(known)}.")
+    chart, on, of = chart or Chart(), cost.MACHINES[machine], cost.MODELS[model]
+    chart.show(
+        COST_TITLE,
+        charts.cost_sentence(on, of),
+        lambda look: charts.cost_figure(on, look, of),
+    )
     return chart

@@ -14,6 +14,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from kvlab.engine.cost_model import Machine, ModelShape
 from kvlab.lessons import cost
 from kvlab.lessons.facts import Gap, Moment, gaps, moments
 from kvlab.trace.document import Trace
@@ -288,11 +289,11 @@ def phase_markers(look: Look, hue: str, pattern: str) -> dict[str, dict[str, Any
     }
 
 
-def cost_figure(machine: cost.Hardware, look: Look = LIGHT) -> go.Figure:
+def cost_figure(machine: Machine, look: Look = LIGHT, shape: ModelShape = cost.LLAMA) -> go.Figure:
     """Modelled time to bring a request back, by the length of its history; both axes log."""
     figure = go.Figure(layout=layout(look))
     for (name, seconds), hue, dash, symbol in zip(
-        cost_curves(machine).items(),
+        cost_curves(machine, shape).items(),
         (look.hues[0], look.hues[1], look.hues[1]),
         ("solid", "dash", "dot"),
         ("circle", "square", "diamond"),
@@ -323,28 +324,33 @@ def cost_figure(machine: cost.Hardware, look: Look = LIGHT) -> go.Figure:
     return figure
 
 
-def cost_curves(machine: cost.Hardware) -> dict[str, list[float]]:
+def cost_curves(machine: Machine, shape: ModelShape = cost.LLAMA) -> dict[str, list[float]]:
     """Seconds at `cost.LENGTHS` for each line of the chart."""
-    model = cost.LLAMA
+    large, small = (cost.cost_model(machine, shape, small_copies=small) for small in (False, True))
+    blocks = [large.blocks_for(n) for n in cost.LENGTHS]
     return {
-        "recompute": [cost.recompute_seconds(n, model, machine) for n in cost.LENGTHS],
-        "swap, one large copy": [cost.swap_seconds(n, model, machine, False) for n in cost.LENGTHS],
-        "swap, a copy per block and layer": [
-            cost.swap_seconds(n, model, machine, True) for n in cost.LENGTHS
-        ],
+        "recompute": [large.recompute_seconds(n) for n in cost.LENGTHS],
+        "swap, one large copy": [large.swap_seconds(n) for n in blocks],
+        "swap, a copy per block and layer": [small.swap_seconds(n) for n in blocks],
     }
 
 
-def cost_sentence(machine: cost.Hardware) -> str:
+def cost_sentence(machine: Machine, shape: ModelShape = cost.LLAMA) -> str:
     """The chart's message at one length, the formula, and where its numbers are from."""
     at = cost.LENGTHS.index(2048)
     values = [
-        f"{name} {seconds[at] * 1e3:.0f} ms" for name, seconds in cost_curves(machine).items()
+        f"{name} {milliseconds(seconds[at])}"
+        for name, seconds in cost_curves(machine, shape).items()
     ]
     return (
         f"At {cost.LENGTHS[at]:,} tokens: {listed(values)}. {cost.FORMULA} "
-        f"{cost.assumptions(cost.LLAMA, machine)}"
+        f"{cost.assumptions(shape, machine)}"
     )
+
+
+def milliseconds(seconds: float) -> str:
+    """Whole ones, and two digits of what is shorter than 10 ms."""
+    return f"{seconds * 1e3:.0f} ms" if seconds >= 0.01 else f"{seconds * 1e3:.2g} ms"
 
 
 # What all charts share.

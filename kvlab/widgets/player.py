@@ -62,10 +62,12 @@ class Player(anywidget.AnyWidget):
     predict = traitlets.Bool(
         False, help="Hold the next step at questions until they are answered or skipped."
     ).tag(sync=True)
-    answers = traitlets.List(
+    answers: traitlets.List[dict[str, Any]] = traitlets.List(
         help="What was answered: question, cursor, step, ask, text, given, answer, right."
     ).tag(sync=True)
-    presenter = traitlets.Bool(False, help="Show the teacher's notes (lesson.notes).").tag(sync=True)
+    presenter = traitlets.Bool(False, help="Show the teacher's notes (lesson.notes).").tag(
+        sync=True
+    )
     link = traitlets.Enum(
         ["", "query", "hash"],
         "",
@@ -149,7 +151,8 @@ class Player(anywidget.AnyWidget):
     def as_text(self) -> str:
         """Where the player stands, in a few lines."""
         state = replay.state_at(self.trace, self.cursor)
-        return "\n".join([self._heading(), self._sentence(), self._free(state), *_rows(state, load_words(self.language))])
+        lines = [self._heading(), self._sentence(), self._free(state)]
+        return "\n".join([*lines, *_rows(state, load_words(self.language))])
 
     def as_html(self) -> str:
         """The same as a static table, without script or style of its own."""
@@ -160,7 +163,8 @@ class Player(anywidget.AnyWidget):
             + "</tr>"
             for at, block in enumerate(state["blocks"][:MOST_BLOCKS_IN_FALLBACK])
         )
-        requests = "".join(f"<li>{escape(row)}</li>" for row in _rows(state, load_words(self.language)))
+        rows = _rows(state, load_words(self.language))
+        requests = "".join(f"<li>{escape(row)}</li>" for row in rows)
         return (
             f"<p><b>{escape(self._heading())}</b></p><p>{escape(self._sentence())}</p>"
             f"<p>{escape(self._free(state))}</p><table>{blocks}</table><ul>{requests}</ul>"

@@ -60,8 +60,6 @@ async ([state, words, packed]) => {
 """
 
 
-
-
 def read(path: Path) -> Document:
     document: Document = json.loads(path.read_text("utf-8"))
     return document
@@ -82,7 +80,7 @@ def trace_named() -> Callable[[str], Document]:
 
 @pytest.fixture
 def open_player(new_page: Callable[..., Any], trouble: Any) -> Iterator[Open]:
-    """Opens a page with a player: open_player(trace, width=…, theme=…, language=…, **options of `mount`).
+    """Opens a page with a player: open_player(trace, width=…, theme=…, language=…, **options).
 
     At the end no page may have complained or asked for anything over the network.
     """

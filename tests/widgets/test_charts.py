@@ -231,3 +231,13 @@ def test_the_cost_chart_says_that_it_is_modelled():
     assert "modelled" in shown.light["layout"]["yaxis"]["title"]["text"]
     with pytest.raises(BadInput, match="choose"):
         chart.cost_chart("a toaster")
+    with pytest.raises(BadInput, match="model 'a toaster': choose"):
+        chart.cost_chart("H100, PCIe 5", model="a toaster")
+
+
+@pytest.mark.parametrize("machine", cost.MACHINES)
+@pytest.mark.parametrize("model", cost.MODELS)
+def test_every_pair_has_its_chart(machine: str, model: str):
+    caption = chart.cost_chart(machine, model=model).caption
+    assert f"{machine}: " in caption
+    assert f"{model}: its config.json" in caption

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import json
 import re
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +46,9 @@ def violations() -> Any:
                     runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
                     rules: { region: { enabled: false }, "page-has-heading-one": { enabled: false } },
                 });
+                const said = ({ html, failureSummary }) => `${html.slice(0, 160)} ${failureSummary}`;
                 return violations.flatMap((one) =>
-                    one.nodes.map((node) => `${one.id}: ${node.html.slice(0, 160)} ${node.failureSummary}`));
+                    one.nodes.map((node) => `${one.id}: ${said(node)}`));
             }"""
         )
         return [str(one) for one in found]
@@ -61,9 +59,7 @@ def violations() -> Any:
 @pytest.mark.browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1240])
-def test_axe(
-    open_player: Any, trace_named: Any, violations: Any, width: int, theme: str
-) -> None:
+def test_axe(open_player: Any, trace_named: Any, violations: Any, width: int, theme: str) -> None:
     trace = trace_named("figure-4")
     page = open_player(trace, width=width, theme=theme, predict=True, presenter=True, link="hash")
     page.evaluate("document.documentElement.lang = 'en'; document.title = 'A player'")
@@ -232,9 +228,9 @@ def samples() -> list[Document]:
 
 
 def names_in(words: Any) -> dict[str, Any]:
-    return {
-        part: set(words[part]) for part in ("events", "player", "terms")
-    } | {f"map {name}": set(values) for name, values in words["maps"].items()}
+    return {part: set(words[part]) for part in ("events", "player", "terms")} | {
+        f"map {name}": set(values) for name, values in words["maps"].items()
+    }
 
 
 def fields_in(template: str) -> set[str]:
@@ -280,7 +276,8 @@ def test_german_is_german(samples: list[Document]) -> None:
         if text == english["player"][name] and re.search("[a-z]{3}", re.sub(r"\{[^}]*\}", "", text))
     }
     assert same <= {
-        "player", "number_kv", "column_token", "column_position", "block", "table_block", "phase_prefill",
+        "player", "number_kv", "column_token", "column_position", "block", "table_block",
+        "phase_prefill",
     }  # fmt: skip
     for event in samples:
         assert narrate(event, english) != narrate(event, german)

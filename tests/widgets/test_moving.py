@@ -162,5 +162,7 @@ def test_state_can_be_kept_and_given_back(open_player: Any, trace_named: Any) ->
 
 def test_two_runs_on_one_axis(open_player: Any, trace_named: Any) -> None:
     page = open_player(trace_named("figure-5"), axis=9)
-    columns = page.evaluate("getComputedStyle(document.querySelector('.k-grid')).gridTemplateColumns")
+    columns = page.evaluate(
+        "getComputedStyle(document.querySelector('.k-grid')).gridTemplateColumns"
+    )
     assert len(columns.split()) == 10

@@ -30,9 +30,7 @@ def cursor_before(trace: Document, kind: str, **fields: Any) -> int:
 
 
 def options(page: Any) -> list[str]:
-    return [
-        option.get_attribute("data-option") or "" for option in page.locator(".k-option").all()
-    ]
+    return [option.get_attribute("data-option") or "" for option in page.locator(".k-option").all()]
 
 
 def choose(page: Any, value: str) -> None:
@@ -78,9 +76,7 @@ def test_the_storys_questions(open_player: Any, trace_named: Any) -> None:
     assert [answer["right"] for answer in page.evaluate("player.answers")] == [True] * 4
 
 
-def test_what_comes_is_covered_while_it_is_asked_about(
-    open_player: Any, trace_named: Any
-) -> None:
+def test_what_comes_is_covered_while_it_is_asked_about(open_player: Any, trace_named: Any) -> None:
     trace = trace_named("figure-5")
     page = open_player(trace, predict=True, cursor=cursor_before(trace, "preempted"))
     veil, third = page.locator(".k-veil").bounding_box(), page.locator(".k-step").nth(2)
@@ -188,7 +184,11 @@ def test_a_teachers_own_questions(open_player: Any, trace_named: Any) -> None:
             "answer": {"field": "free"},
         },
         {"at": {"step": 7, "kind": "block_allocated"}, "ask": "blocks_allocated"},
-        {"at": {"step": 8, "kind": "scheduled"}, "ask": "What do you expect?", "options": ["a", "b"]},
+        {
+            "at": {"step": 8, "kind": "scheduled"},
+            "ask": "What do you expect?",
+            "options": ["a", "b"],
+        },
     )
     page = open_player(trace, predict=True)
     last = page.locator("[data-act=last]")
@@ -273,7 +273,13 @@ def test_hostile_questions_stay_text(open_player: Any, trace_named: Any) -> None
     markup = '<img src=x onerror="window.struck = true">'
     trace = with_questions(
         trace_named("figure-5"),
-        {"at": {"step": 3}, "ask": markup, "options": [markup, "b"], "answer": "b", "explain": markup},
+        {
+            "at": {"step": 3},
+            "ask": markup,
+            "options": [markup, "b"],
+            "answer": "b",
+            "explain": markup,
+        },
         notes={3: markup},
     )
     page = open_player(trace, predict=True, presenter=True)
@@ -296,7 +302,9 @@ def test_the_screen_reader_hears_question_and_verdict(open_player: Any, trace_na
 
 
 def test_notes_are_the_teachers(open_player: Any, trace_named: Any) -> None:
-    trace = with_questions(trace_named("figure-5"), notes=[{"at": {"step": 3}, "text": "Wait here."}])
+    trace = with_questions(
+        trace_named("figure-5"), notes=[{"at": {"step": 3}, "text": "Wait here."}]
+    )
     page = open_player(trace, cursor=30)
     assert page.locator(".k-teaching").count() == 0
     page.locator("[data-act=more]").click()
@@ -350,5 +358,6 @@ def test_answers_are_bounded_in_python(trace_named: Any) -> None:
         "question": None, "ask": None, "text": None, "given": None, "answer": None,
         "cursor": 0, "step": 0, "right": None,
     }  # fmt: skip
-    player.answers = ["not an answer"]
+    nonsense: list[Any] = ["not an answer"]
+    player.answers = nonsense
     assert player.answers == []

@@ -12,9 +12,26 @@ export const isDense = (blocks, size) => blocks > 256 || blocks * size > 4096;
 /** A longer or wider run than these is drawn as an overview. */
 export const isLong = (trace, ids) => trace.steps.length > 240 || ids.length > 24;
 
-/** The canvases of one player; `paint` after every change of the picture. */
-export function painter(element, model) {
+/** The canvases of one player; `paint` after every change of the picture; `again` paints once more. */
+export function painter(element, model, again) {
   const pools = new Map();
+  // Widths come from an observer: to ask for one after a change would lay the page out at once.
+  const widths = new Map();
+  const watch = new ResizeObserver((entries) => {
+    let other = false;
+    for (const { target, contentRect } of entries) {
+      const width = Math.round(contentRect.width);
+      if (!target.isConnected) {
+        watch.unobserve(target);
+        widths.delete(target);
+        pools.delete(target);
+      } else if (widths.get(target) !== width) {
+        widths.set(target, width);
+        other = true;
+      }
+    }
+    if (other) again();
+  });
   let overview = null;
   let colours = null;
   let theme = null;
@@ -39,10 +56,8 @@ export function painter(element, model) {
     return colours;
   }
 
-  /** A canvas as large as its place, in device pixels; null while it has no place. */
-  function sized(canvas, height) {
-    const width = canvas.clientWidth;
-    if (!width) return null;
+  /** A canvas as large as its place, in device pixels. */
+  function sized(canvas, width, height) {
     const ratio = Math.min(2, globalThis.devicePixelRatio || 1);
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
@@ -52,16 +67,25 @@ export function painter(element, model) {
     return { pen, width, height };
   }
 
+  /** A canvas's width; 0 while it has no place. */
+  function widthOf(canvas) {
+    if (!widths.has(canvas)) {
+      widths.set(canvas, canvas.clientWidth);
+      watch.observe(canvas);
+    }
+    return widths.get(canvas);
+  }
+
   function paintPool(canvas, blocks, ringed) {
     const paint = look();
+    const width = widthOf(canvas);
+    if (!width) return;
     let known = pools.get(canvas);
-    if (!known || known.clientWidth !== canvas.clientWidth) {
-      const width = canvas.clientWidth;
-      if (!width) return;
+    if (known?.width !== width) {
       const size = Math.max(4, Math.min(18, Math.floor(Math.sqrt((width * TALLEST) / blocks.length))));
       const across = Math.max(1, Math.floor(width / size));
-      const place = sized(canvas, Math.ceil(blocks.length / across) * size);
-      known = { ...place, clientWidth: width, size, across, drawn: [], ringed: new Set() };
+      const place = sized(canvas, width, Math.ceil(blocks.length / across) * size);
+      known = { ...place, size, across, drawn: [] };
       pools.set(canvas, known);
     }
     const { drawn } = known;
@@ -144,15 +168,14 @@ export function painter(element, model) {
   /** Lanes of all requests, and the free blocks below them, over the steps. */
   function paintOverview(canvas) {
     const paint = look();
-    if (overview?.canvas === canvas && overview.width === canvas.clientWidth) return;
+    const wide = widthOf(canvas);
+    if (!wide || (overview?.canvas === canvas && overview.width === wide)) return;
     const { trace, timeline, ids } = model;
     const lane = Math.max(2, Math.min(14, Math.floor(260 / ids.length)));
     const below = 48;
-    const place = sized(canvas, lane * ids.length + below);
-    if (!place) return;
-    const { pen, width, height } = place;
+    const { pen, width, height } = sized(canvas, wide, lane * ids.length + below);
     const column = width / trace.steps.length;
-    overview = { canvas, width: canvas.clientWidth };
+    overview = { canvas, width };
     pen.clearRect(0, 0, width, height);
     ids.forEach((id, row) => {
       pen.fillStyle = paint.hues[model.owners.get(id).hue];
@@ -190,11 +213,11 @@ export function painter(element, model) {
     const known = pools.get(canvas);
     if (!known) return null;
     const box = canvas.getBoundingClientRect();
-    const scale = box.width / canvas.clientWidth || 1;
+    const scale = box.width / known.width || 1;
     const x = Math.floor((event.clientX - box.left) / scale / known.size);
     const id = Math.floor((event.clientY - box.top) / scale / known.size) * known.across + x;
     return x < known.across && id < known.drawn.length ? id : null;
   }
 
-  return { paint, blockAt };
+  return { paint, blockAt, stop: () => watch.disconnect() };
 }

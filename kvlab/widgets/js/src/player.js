@@ -93,13 +93,14 @@ export function mountPlayer(root, trace, options) {
   const paints = isLong(trace, model.ids) || [trace.pool.num_blocks, trace.pool.host_blocks].some(
     (blocks) => isDense(blocks, trace.pool.block_size),
   );
-  const canvases = paints ? painter(element, model) : null;
+  const canvases = paints ? painter(element, model, () => draw()) : null;
   const lit = lighter(element, model, () => replay.to(cursor));
 
   function draw() {
     ui.asked = askedNow();
     ui.veiled = Boolean(open(cursor, ui.high));
-    const fly = move.before(drawn, cursor);
+    // Where there is a canvas there is too much to see one block fly.
+    const fly = canvases ? null : move.before(drawn, cursor);
     element.toggleAttribute("data-projector", ui.projector);
     element.toggleAttribute("data-blank", ui.blank);
     const state = replay.to(cursor);
@@ -358,9 +359,6 @@ export function mountPlayer(root, trace, options) {
     draw();
   });
   draw();
-  // A canvas has no size before its place has one.
-  const sizes = canvases && new ResizeObserver(() => draw());
-  sizes?.observe(element);
   const unwatch = watchTheme(element, (theme) => {
     if (element.getAttribute("data-theme") === theme) return;
     element.setAttribute("data-theme", theme);
@@ -393,7 +391,7 @@ export function mountPlayer(root, trace, options) {
     destroy() {
       stop();
       move.stop();
-      sizes?.disconnect();
+      canvases?.stop();
       unwatchTerms();
       unwatch();
       element.remove();

@@ -1,5 +1,5 @@
 /** Terms that explain themselves: found in a sentence, marked, explained on focus or by pointer. */
-import { h } from "./dom.js";
+import { h, memo } from "./dom.js";
 
 /** One expression that finds every word of every term, longer ones first; key by word. */
 export function termsOf(words) {
@@ -54,11 +54,13 @@ export function tip(model, ui) {
   const { terms } = model.words;
   const shown = ui.tip && terms?.[ui.tip.key];
   return [
-    h(
-      "div",
-      { key: "terms", hidden: true },
-      Object.entries(terms ?? {}).map(([key, { text }]) =>
-        h("span", { id: `${model.uid}-${key}` }, text),
+    memo(model.memory, "terms", [], () =>
+      h(
+        "div",
+        { key: "terms", hidden: true },
+        Object.entries(terms ?? {}).map(([key, { text }]) =>
+          h("span", { id: `${model.uid}-${key}` }, text),
+        ),
       ),
     ),
     shown &&

@@ -73,7 +73,8 @@ function slots({ t, trace, prompts }, cells, chosen) {
   );
 }
 
-const few = (value) => value.toPrecision(4);
+const few = (value) =>
+  value && Math.abs(value) < 1e-3 ? value.toExponential(1) : value.toPrecision(4);
 
 /** Norms per layer of what one event wrote, beside those before the release where there are any. */
 function measurement(model, write) {
@@ -112,7 +113,8 @@ function measurement(model, write) {
 
 function rebuilt(t, now, before) {
   if (now?.max_diff) {
-    return t("rebuilt_difference", { k: few(now.max_diff.k), v: few(now.max_diff.v) });
+    const { k, v } = now.max_diff;
+    return k || v ? t("rebuilt_difference", { k: few(k), v: few(v) }) : t("rebuilt_same");
   }
   if (!now || !before) return t("rebuilt_not_measured");
   const difference = Math.max(

@@ -49,21 +49,24 @@ export function pool(model, state, cursor, now, act) {
     size === "dense"
       ? canvas(model, "pool", state.blocks, act)
       : h(
-      "div",
-      {
-        class: "k-blocks",
-        "data-size": size,
-        style: `--slots:${Math.min(trace.pool.block_size, size === "full" ? 8 : 16)}`,
-      },
-      state.blocks.map((block, id) => {
-        const copy = copies.get(id);
-        const touched = now.blocks.has(id) || now.slots?.block === id;
-        const deps = [...Object.values(block), copy?.way, copy?.id, recovered.size, touched && now];
-        return memo(model.memory, `P${id}`, deps, () =>
-          gpuBlock(model, recovered, block, id, now, copy, size, cursor, act),
-        );
-      }),
-    ),
+          "div",
+          {
+            class: "k-blocks",
+            "data-size": size,
+            style:
+              `--slots:${Math.min(trace.pool.block_size, size === "full" ? 8 : 16)};` +
+              // Four blocks are two by two, also where there is room for three.
+              `--across:${total === 4 ? 2 : 4}`,
+          },
+          state.blocks.map((block, id) => {
+            const copy = copies.get(id);
+            const touched = now.blocks.has(id) || now.slots?.block === id;
+            const deps = [...Object.values(block), copy?.way, copy?.id, recovered.size, touched && now];
+            return memo(model.memory, `P${id}`, deps, () =>
+              gpuBlock(model, recovered, block, id, now, copy, size, cursor, act),
+            );
+          }),
+        ),
   );
 }
 
@@ -222,7 +225,7 @@ const COPYING = new Set(["swapping_out", "swapping_in"]);
 
 /** The host pool, small: what is stored for whom. */
 export function hostPool(model, state, now, act) {
-  const { trace, owners, t } = model;
+  const { trace, t } = model;
   const total = trace.pool.host_blocks;
   if (!total) return null;
   return h(
@@ -241,52 +244,55 @@ export function hostPool(model, state, now, act) {
     isDense(total, trace.pool.block_size)
       ? canvas(model, "host", state.host_blocks, act)
       : h(
-      "div",
-      { class: "k-hosts", "data-plain": total > 32 || trace.pool.block_size > 8 },
-      state.host_blocks.map((block, id) => {
-        const owner = owners.get(block.owner);
-        const filled = block.cells.filter((cell) => cell?.live).length;
-        const values = { block: `H${id}`, owners: [block.owner], filled, slots: block.cells.length };
-        return h(
           "div",
+          { class: "k-hosts", "data-plain": total > 32 || trace.pool.block_size > 8 },
+          state.host_blocks.map((block, id) => hostBlock(model, state, block, id, now, act)),
+        ),
+  );
+}
+
+function hostBlock(model, state, block, id, now, act) {
+  const { owners, t } = model;
+  const owner = owners.get(block.owner);
+  const filled = block.cells.filter((cell) => cell?.live).length;
+  const values = { block: `H${id}`, owners: [block.owner], filled, slots: block.cells.length };
+  return h(
+    "div",
+    {
+      key: id,
+      class: "k-block k-small",
+      onclick: opens({ host: id }, act),
+      "data-host": id,
+      "data-flight": COPYING.has(state.requests[block.owner]?.state),
+      "data-status": block.status,
+      "data-now": now.hosts.has(id),
+      ...marks(owner),
+    },
+    h(
+      "div",
+      { class: "k-name" },
+      opener(
+        `H${id}`,
+        id === 0,
+        t(block.status === "free" ? "block_free" : "block_stored", values),
+      ),
+      owner ? badge(owner) : h("span", { class: "k-word" }, t("free")),
+    ),
+    h(
+      "div",
+      { class: "k-cells", "aria-hidden": "true" },
+      block.cells.map((cell, slot) =>
+        h(
+          "span",
           {
-            key: id,
-            class: "k-block k-small",
-            onclick: opens({ host: id }, act),
-            "data-host": id,
-            "data-flight": COPYING.has(state.requests[block.owner]?.state),
-            "data-status": block.status,
-            "data-now": now.hosts.has(id),
-            ...marks(owner),
+            class: "k-cell",
+            "data-cell": cell ? (cell.live ? "filled" : "ghost") : "empty",
+            title: cell ? tip(model, cell, slot) : undefined,
+            ...(cell ? marks(owners.get(cell.id)) : {}),
           },
-          h(
-            "div",
-            { class: "k-name" },
-            opener(
-              `H${id}`,
-              id === 0,
-              t(block.status === "free" ? "block_free" : "block_stored", values),
-            ),
-            owner ? badge(owner) : h("span", { class: "k-word" }, t("free")),
-          ),
-          h(
-            "div",
-            { class: "k-cells", "aria-hidden": "true" },
-            block.cells.map((cell, slot) =>
-              h(
-                "span",
-                {
-                  class: "k-cell",
-                  "data-cell": cell ? (cell.live ? "filled" : "ghost") : "empty",
-                  title: cell ? tip(model, cell, slot) : undefined,
-                  ...(cell ? marks(owners.get(cell.id)) : {}),
-                },
-                cell && h("span", { class: "k-number" }, cell.position),
-              ),
-            ),
-          ),
-        );
-      }),
+          cell && h("span", { class: "k-number" }, cell.position),
+        ),
+      ),
     ),
   );
 }

@@ -1,5 +1,5 @@
 /** Moving through the run: buttons, and the slider with its marks. */
-import { h } from "../dom.js";
+import { h, memo } from "../dom.js";
 import { icon } from "../icons.js";
 import { nextPreemption, stepIndex } from "../model.js";
 
@@ -123,22 +123,7 @@ function slider(model, cursor, ui, act) {
     "div",
     { class: "k-slider", style: `--at:${(cursor - low) / span}` },
     h("i", { class: "k-track" }),
-    model.marks
-      .filter((mark) => mark.cursor > low && mark.cursor <= high)
-      .map((mark) =>
-        h("i", {
-          key: mark.cursor,
-          class: "k-mark",
-          "data-mark": mark.mark,
-          style: `--at:${(mark.cursor - low) / span}`,
-        }),
-      ),
-    ui.predict &&
-      model.questions
-        .filter(({ at }, i, all) => at >= low && at < high && at - (all[i - 1]?.at ?? -span) > span / 50)
-        .map(({ at, key }) =>
-          h("i", { key, class: "k-mark", "data-mark": "asked", style: `--at:${(at - low) / span}` }, "?"),
-        ),
+    memo(model.memory, "marks", [low, high, ui.predict], () => marks(model, low, high, span, ui)),
     h("input", {
       key: "input",
       type: "range",
@@ -155,5 +140,28 @@ function slider(model, cursor, ui, act) {
       }),
       oninput: (event) => act.goto(Number(event.target.value)),
     }),
+  );
+}
+
+/** What happens where, and where a question is put. */
+function marks(model, low, high, span, ui) {
+  const place = (cursor) => `--at:${(cursor - low) / span}`;
+  const events = model.marks
+    .filter(({ cursor }) => cursor > low && cursor <= high)
+    .map(({ cursor, mark }) =>
+      h("i", { key: cursor, class: "k-mark", "data-mark": mark, style: place(cursor) }),
+    );
+  // Two that would lie on each other are one.
+  const apart = ({ at }, i, all) => i === 0 || at - all[i - 1].at > span / 50;
+  const asked = ui.predict
+    ? model.questions.filter(({ at }) => at >= low && at < high).filter(apart)
+    : [];
+  return h(
+    "span",
+    { key: "marks", "aria-hidden": "true" },
+    events,
+    asked.map(({ at, key }) =>
+      h("i", { key, class: "k-mark", "data-mark": "asked", style: place(at) }, "?"),
+    ),
   );
 }
