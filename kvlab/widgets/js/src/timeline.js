@@ -17,7 +17,6 @@ const PHASES = {
   prefill: "prefill",
   decode: "decode",
   recompute: "recompute",
-  restore_then_decode: "restore",
 };
 const WAITS = {
   waiting: "waiting",
@@ -29,7 +28,7 @@ const WAITS = {
   running: "stalled",
 };
 /** Phases that grow from step to step as one piece. */
-const JOINED = new Set(["decode", "waiting", "preempted", "swapped", "paused", "stalled", "prefill"]);
+const JOINED = new Set(["decode", "waiting", "preempted", "swapped", "paused", "stalled", "prefill", "restore"]);
 
 export function timeline(trace, ids) {
   const replay = fold(trace);
@@ -37,6 +36,7 @@ export function timeline(trace, ids) {
   const free = [];
   const pools = [];
   const full = [];
+  const arriving = new Map(); // swapped in by a copy under way: id to its positions
   let before = trace.pool.num_blocks;
   trace.steps.forEach((step, i) => {
     const events = trace.events.slice(step.first, step.end);
@@ -51,9 +51,11 @@ export function timeline(trace, ids) {
       pools.push(state.blocks.map((block) => block.owners[0] ?? null));
     }
     const ran = scheduled(events);
-    const back = new Map(
-      events.filter((event) => event.kind === "swap_in_finished").map((e) => [e.id, e.kv]),
-    );
+    for (const event of events) if (event.kind === "swap_in_started") arriving.set(event.id, event.kv);
+    const back = new Map(arriving);
+    for (const event of events) {
+      if (event.kind === "swap_in_finished" || event.kind === "copy_failed") arriving.delete(event.id);
+    }
     for (const [id, lane] of lanes) {
       if (state.requests[id]) {
         addPhase(lane, i, ran.get(id), back.get(id), state.requests[id].state);
@@ -74,10 +76,10 @@ function scheduled(events) {
   return ran;
 }
 
-/** `restored`: positions that came back from the host pool in this step. */
+/** `restored`: positions that are on their way back from the host pool in this step. */
 function addPhase(lane, step, ran, restored, state) {
   if (!ran && state === "finished") return;
-  const phase = !ran ? WAITS[state] : restored ? "restore" : (PHASES[ran.why] ?? "decode");
+  const phase = restored ? "restore" : !ran ? WAITS[state] : (PHASES[ran.why] ?? "decode");
   const last = lane.segments.at(-1);
   if (last?.phase === phase && last.to === step - 1 && JOINED.has(phase)) {
     last.to = step;
