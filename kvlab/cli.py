@@ -120,6 +120,37 @@ def doctor() -> None:
     raise typer.Exit(0 if examination.can_run else 1)
 
 
+@app.command()
+def memory(
+    model_name: Annotated[
+        str, typer.Argument(metavar="MODEL", help="story, smollm2, a folder, or a cached name.")
+    ] = "story",
+    block_size: Annotated[int, typer.Option(min=1, max=4_096, help="Tokens of a block.")] = 16,
+    length: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens of a request; else 2,048, or the context if shorter."),
+    ] = None,
+    share: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=1.0,
+            help="Of the free memory on the CPU (0.5 if not given), of all memory on CUDA (0.9).",
+        ),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Say how many KV blocks, tokens and requests fit on this machine, and by what formula."""
+    from kvlab.runtime.memory import report
+
+    rows = report(
+        model_name, block_size=block_size, length=length, share=share, dtype=dtype, device=device
+    )
+    for what, how in list(rows):
+        typer.echo(f"{what:<10} {how}")
+
+
 @app.command(name="app")
 def app_command(
     port: Port = None,

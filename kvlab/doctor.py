@@ -42,7 +42,7 @@ class Examination:
 def examine(root: Path) -> Examination:
     """Look at everything; nothing that is wrong keeps the rest from being looked at."""
     examination = Examination()
-    for part in (_python, _memory, _packages, _torch, _story, _browser, _node):
+    for part in (_python, _memory, _packages, _torch, _story, _pool, _browser, _node):
         try:
             part(examination, root)
         except Exception as error:
@@ -152,6 +152,18 @@ def _story(examination: Examination, root: Path) -> None:
         "story model",
         f"loads and runs: {summary['tokens_processed']} tokens in {seconds:.2f} s "
         f"on {summary['device']}",
+    )
+
+
+def _pool(examination: Examination, root: Path) -> None:
+    """What a KV pool may take here."""
+    from kvlab.runtime.memory import report
+
+    rows = dict(
+        report("story", block_size=16, length=None, share=None, dtype="float32", device="cpu")
+    )
+    examination.found(
+        "KV pool", f"up to {rows['pool']}: {rows['tokens']} tokens of the story model"
     )
 
 

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kvlab.engine.config import MOST_BLOCKS
 from kvlab.engine.engine import Engine
 from kvlab.engine.mover import Runner
 from kvlab.engine.report import StepReport
@@ -41,8 +42,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a scenario runs on, and how a trace describes it."""
+    """What a scenario runs on, and how a trace describes it. `memory`: how `num_blocks: auto` was
+    settled in `scenario`, None where the number was given."""
 
+    scenario: Scenario
     runner: Runner
     probe: Probe | None
     encode: Callable[[str], list[int]]
@@ -51,6 +54,7 @@ class Ground:
     model: dict[str, Any]
     bytes_per_block: int
     threads: AbstractContextManager[None]
+    memory: dict[str, Any] | None = None
 
 
 def run_scenario(
@@ -64,6 +68,7 @@ def run_scenario(
     does not fit the model, too little memory for the pools.
     """
     ground = stand_ins(scenario) if scenario.model is None else with_model(scenario, model)
+    scenario = ground.scenario
     engine = Engine(scenario.engine, ground.runner)
     for request in scenario.requests(ground.encode):
         engine.add_request(request)
@@ -80,6 +85,8 @@ def run_scenario(
     trace = recorder.trace(
         scenario.document, ground.run, ground.model, ground.token_text, ground.bytes_per_block
     )
+    if ground.memory is not None:
+        trace.summary["memory"] = ground.memory
     return Run(scenario, trace, engine, ground.runner)
 
 
@@ -92,7 +99,11 @@ def stand_ins(scenario: Scenario) -> Ground:
             "give token ids."
         )
 
+    memory = None
+    if scenario.sized_at_run:
+        scenario, memory = with_enough_blocks(scenario, encode, StandInRunner.context)
     return Ground(
+        scenario=scenario,
         runner=StandInRunner(),
         probe=None,
         encode=encode,
@@ -102,7 +113,49 @@ def stand_ins(scenario: Scenario) -> Ground:
         | dict.fromkeys(("layers", "kv_heads", "head_dim", "kv_bytes_per_token"), 0),
         bytes_per_block=0,
         threads=nullcontext(),
+        memory=memory,
     )
+
+
+def with_enough_blocks(
+    scenario: Scenario, encode: Callable[[str], list[int]], context: int
+) -> tuple[Scenario, dict[str, Any]]:
+    """`num_blocks: auto` where memory is no limit: what the requests could ever hold."""
+    needed = blocks_needed(scenario, encode, context)
+    memory = {"blocks_needed": needed, "formula": "no model, no memory: what the requests need"}
+    return scenario.with_blocks(needed), memory
+
+
+def blocks_needed(scenario: Scenario, encode: Callable[[str], list[int]], context: int) -> int:
+    """Blocks with which no request ever runs short: each sample grows to its last token, or as far as
+    the model's context, and admissions leave the watermark."""
+    engine = scenario.document["engine"]
+    size = engine["block_size"]
+    each = (
+        request.n * -(-min(len(request.prompt) + request.max_tokens, context) // size)
+        for request in scenario.requests(encode)
+    )
+    return min(sum(each) + engine["watermark_blocks"], MOST_BLOCKS)
+
+
+def with_blocks_that_fit(
+    scenario: Scenario, loaded: LoadedModel
+) -> tuple[Scenario, dict[str, Any]]:
+    """`num_blocks: auto` beside a model: what fits in memory, but no more than the requests could
+    ever hold. Raises BadInput when not one block fits."""
+    from kvlab.runtime.memory import MemoryPlan, budget_of, settle_blocks
+
+    engine, config = scenario.document["engine"], loaded.config
+    budget = budget_of(
+        loaded,
+        engine["block_size"],
+        host_blocks=engine["host_blocks"],
+        step_tokens=engine["step_tokens"],
+    )
+    plan = MemoryPlan(config, loaded.dtype, engine["block_size"], budget)
+    needed = blocks_needed(scenario, loaded.encode, config.max_positions)
+    settled = scenario.with_blocks(settle_blocks(plan, needed))
+    return settled, plan.as_json() | {"blocks_needed": needed}
 
 
 def with_model(scenario: Scenario, loaded: LoadedModel | None) -> Ground:
@@ -110,11 +163,12 @@ def with_model(scenario: Scenario, loaded: LoadedModel | None) -> Ground:
     import torch  # late: replaying and scheduling need none of it
 
     from kvlab.models.loading import load_model
+    from kvlab.runtime.memory import refuse_large_pools
     from kvlab.runtime.model_runner import ModelRunner
     from kvlab.runtime.probe import CacheProbe
     from kvlab.runtime.threads import few_threads
 
-    document, settings = scenario.document, scenario.engine
+    document = scenario.document
     if loaded is None:
         loaded = load_model(
             str(scenario.model),
@@ -122,6 +176,18 @@ def with_model(scenario: Scenario, loaded: LoadedModel | None) -> Ground:
             dtype=document["dtype"],
             base=scenario.base,
         )
+    memory = None
+    if scenario.sized_at_run:
+        scenario, memory = with_blocks_that_fit(scenario, loaded)
+    settings = scenario.engine
+    refuse_large_pools(
+        loaded.config,
+        loaded.dtype,
+        loaded.device,
+        num_blocks=settings.num_blocks,
+        block_size=settings.block_size,
+        host_blocks=settings.host_blocks,
+    )
     runner = ModelRunner(
         loaded,
         num_blocks=settings.num_blocks,
@@ -133,6 +199,7 @@ def with_model(scenario: Scenario, loaded: LoadedModel | None) -> Ground:
     config = loaded.config
     device = loaded.device.type
     return Ground(
+        scenario=scenario,
         runner=runner,
         probe=CacheProbe(runner.cache, runner.settle) if small else None,
         encode=loaded.encode,
@@ -154,6 +221,7 @@ def with_model(scenario: Scenario, loaded: LoadedModel | None) -> Ground:
         },
         bytes_per_block=runner.cache.bytes_per_block,
         threads=few_threads(config),
+        memory=memory,
     )
 
 

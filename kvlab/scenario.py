@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from kvlab.engine.config import EngineConfig
+from kvlab.engine.config import MOST_BLOCKS, EngineConfig
 from kvlab.engine.engine import Action
 from kvlab.engine.request import Request, Sampling
 from kvlab.errors import BadInput, NotSupportedYet
@@ -60,6 +60,8 @@ DEFAULTS: dict[str, Any] = {
     "actions": [],
     "lesson": {},
 }
+AUTO = "auto"
+"""As `engine.num_blocks`: settled when the scenario runs, from the memory that is there."""
 VERBS = ("abort", "preempt", "pause", "resume")
 LARGEST_JSON = 10_000_000  # bytes
 LARGEST_YAML = 1_000_000  # reading it takes ten times as long
@@ -96,7 +98,8 @@ class Scenario:
 
     @property
     def engine(self) -> EngineConfig:
-        """The engine's settings. Raises BadInput for values that contradict each other."""
+        """The engine's settings. Raises BadInput for values that contradict each other, and for
+        `num_blocks: auto` that `with_blocks` has not settled yet."""
         settings = {k: v for k, v in self.document["engine"].items() if k != "preset"}
         return EngineConfig(**settings | {"unsafe": tuple(settings["unsafe"])})
 
@@ -112,6 +115,18 @@ class Scenario:
             for verb in VERBS
             if verb in raw
         ]
+
+    @property
+    def sized_at_run(self) -> bool:
+        """The pool is to be sized from the memory that is there."""
+        return self.document["engine"]["num_blocks"] == AUTO
+
+    def with_blocks(self, num_blocks: int) -> Scenario:
+        """A copy whose pool has so many blocks. Raises BadInput where other settings need more."""
+        engine = self.document["engine"] | {"num_blocks": num_blocks}
+        settled = replace(self, document=self.document | {"engine": engine})
+        _ = settled.engine
+        return settled
 
     def with_settings(self, settings: Sequence[str]) -> Scenario:
         """A copy with `PATH=VALUE` settings applied, checked again."""
@@ -235,7 +250,7 @@ def scenario_from(raw: dict[str, Any], base: Path, what: str) -> Scenario:
     }
     scenario = Scenario(document, raw, base)
     try:
-        _ = scenario.engine
+        _ = (scenario.with_blocks(MOST_BLOCKS) if scenario.sized_at_run else scenario).engine
         check_ids(document)
         check_samples(document)
     except BadInput as error:

@@ -59,6 +59,18 @@ def _cuda() -> bool:
     return torch.cuda.is_available()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Calibrations and fetched models of a test run stay out of the user's cache."""
+    before = os.environ.get("KVLAB_CACHE")
+    os.environ["KVLAB_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["KVLAB_CACHE"]
+    else:
+        os.environ["KVLAB_CACHE"] = before
+
+
 @pytest.fixture(scope="session")
 def chromium_path() -> Path:
     """The browser of this machine; the test is skipped where there is none."""

@@ -82,6 +82,7 @@ class Dashboard:
         self.why = ipywidgets.HTML()
         self.memory, self.gaps, self.cost = Chart(), Chart(), Chart()
         self.machines = pills(list(cost.MACHINES), "Hardware", index=0)
+        self.models = pills(list(cost.MODELS), "Model", index=0)
         self.table = ipywidgets.HTML()
         self.measure_button = button(f"Run both {compare.REPEATS} times")
         controls = flow(
@@ -92,7 +93,11 @@ class Dashboard:
             self.back_button,
         )
         self.compared = stack(self.table, flow(self.measure_button))
-        self.costs = stack(flow(name_of("Other hardware, on paper"), self.machines), self.cost)
+        self.costs = stack(
+            flow(name_of("Other hardware, on paper"), self.machines),
+            flow(name_of("Model"), self.models),
+            self.cost,
+        )
         charts = ipywidgets.Box([self.memory, self.gaps]).add_class("kp-charts")
         self.page = stack(
             ipywidgets.HTML(f"<style>{style()}</style>{views.TITLE}"),
@@ -110,6 +115,7 @@ class Dashboard:
         self.options.observe(self.option_chosen, "index")
         self.methods.observe(self.method_chosen, "index")
         self.machines.observe(self.machine_chosen, "index")
+        self.models.observe(self.machine_chosen, "index")
         self.run_button.on_click(self.run_pressed)
         self.change_button.on_click(self.change_pressed)
         self.back_button.on_click(self.back_pressed)
@@ -194,9 +200,10 @@ class Dashboard:
             self.run_live()
 
     @guarded
-    def machine_chosen(self, change: dict[str, Any]) -> None:
-        machines = list(cost.MACHINES)
-        cost_chart(machines[bounded(change["new"], machines)], self.cost)
+    def machine_chosen(self, _: object) -> None:
+        machines, models = list(cost.MACHINES), list(cost.MODELS)
+        machine = machines[bounded(self.machines.index, machines)]
+        cost_chart(machine, self.cost, models[bounded(self.models.index, models)])
 
     @guarded
     def run_pressed(self, _: object) -> None:

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-bench = typer.Typer(no_args_is_help=True, help="Measure: policies, free orders, the GPU path.")
+bench = typer.Typer(
+    no_args_is_help=True, help="Measure: policies, free orders, the cost model, the GPU path."
+)
 
 Requests = Annotated[int, typer.Option(min=1, max=10_000, help="Requests in the workload.")]
 Seeds = Annotated[int, typer.Option(min=1, max=50, help="Workloads, each with a seed of its own.")]
@@ -54,3 +56,41 @@ def gpu(
     found = run(file)
     typer.echo(json.dumps(found["targets"], indent=1))
     raise typer.Exit(1 if False in found["targets"]["right"].values() else 0)
+
+
+@bench.command()
+def player(
+    inputs: Annotated[int, typer.Option(min=50, max=5_000, help="Moves of the cursor.")] = 300,
+) -> None:
+    """The player: script per input, paint as a ratio to a page with one button, bytes."""
+    from kvlab.bench.player import bench_player
+    from kvlab.lessons.record import recorded
+
+    bench_player(inputs, recorded("figure-5").document, typer.echo)
+
+
+@bench.command()
+def cost(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="story, smollm2, a folder, or a cached name.")
+    ] = "story",
+    block_size: Annotated[int, typer.Option(min=1, max=4_096, help="Tokens of a block.")] = 16,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write rates and table here.")
+    ] = None,
+) -> None:
+    """What the cost model predicts for recompute and swap, against what this machine takes.
+
+    It calibrates anew, and what it finds is what `auto` uses from then on.
+    """
+    from kvlab.bench.cost import bench_cost, table
+    from kvlab.errors import BadInput
+
+    if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
+        raise BadInput(f"--json {file}: give a file in a folder that exists")
+    found = bench_cost(model, block_size=block_size, dtype=dtype, device=device)
+    if file is not None:
+        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    typer.echo(table(found))

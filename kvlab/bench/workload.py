@@ -55,7 +55,9 @@ def conversations(count: int, seed: int) -> list[Asked]:
     """`count` requests, each one of 12 long openings with an ending of its own: what a prefix cache
     is for."""
     rng = Random(seed)
-    openings = [tuple(rng.randrange(1_000) for _ in range(rng.randrange(64, 192))) for _ in range(12)]
+    openings = [
+        tuple(rng.randrange(1_000) for _ in range(rng.randrange(64, 192))) for _ in range(12)
+    ]
     step = 0
     asked = []
     for _ in range(count):

@@ -498,9 +498,7 @@ class Engine:
             free=pool.free,
             cached=pool.cached,
             in_flight=pool.in_flight,
-            reserved_unused=sum(
-                len(r.table) - self.config.blocks_for(r.computed) for r in on_gpu
-            ),
+            reserved_unused=sum(len(r.table) - self.config.blocks_for(r.computed) for r in on_gpu),
             host_free=self._swap.host.free,
             blocks={r.id: tuple(r.table) for r in on_gpu},
             kv={r.id: r.computed for r in on_gpu},

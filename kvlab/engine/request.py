@@ -93,7 +93,9 @@ class Request:
         if not self.prompt:
             raise BadInput(f"request {self.id!r}: the prompt is empty; give at least one token.")
         if self.max_tokens < 1:
-            raise BadInput(f"request {self.id!r}: max_tokens = {self.max_tokens} must be 1 or more.")
+            raise BadInput(
+                f"request {self.id!r}: max_tokens = {self.max_tokens} must be 1 or more."
+            )
         if self.n < 1:
             raise BadInput(f"request {self.id!r}: n = {self.n} must be 1 or more.")
         self.history = list(self.prompt)

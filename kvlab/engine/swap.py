@@ -288,9 +288,7 @@ class Swap:
             self.blocks_in += len(pairs)
         if copy.complete and out:
             copy.request.state = RequestState.SWAPPED
-            self._journal.record(
-                SwapOutFinished, id=copy.request.id, copy=copy.number, kv=copy.kv
-            )
+            self._journal.record(SwapOutFinished, id=copy.request.id, copy=copy.number, kv=copy.kv)
 
     def take_moved(self) -> list[tuple[Copy, int]]:
         """(copy, blocks moved) since the last call."""
@@ -376,4 +374,3 @@ class Swap:
                 host_blocks=blocks,
                 host_free=self.host.free,
             )
-

@@ -1,17 +1,23 @@
-"""Which method costs less, as a model on paper: time to bring a request of N tokens back.
+"""The cost model of `kvlab.engine.cost_model` on paper: public hardware, known models.
 
-    T_recompute(N) = max(weight bytes / memory bandwidth, 2 P N / (F u)) + 2 L H D N^2 / (F u)
-    T_swap(N)      = 2 N (2 L K D bytes) / link + c copies(N)
-
-P parameters without the embedding, L layers, H heads, K KV heads, D head size, F peak operations a
-second, u the share of the peak that is reached. Swap moves KV twice, out and back. Copies are one
-for each direction, or one for each block, layer and direction; c is the cost of starting one.
-Nothing here is measured.
+Nothing here is measured. Operations are those of dense products in bf16 (no sparsity), as the data
+sheets give them; a link's speed is its peak in one direction.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from kvlab.engine.cost_model import (
+    A100,
+    COPY_SECONDS,
+    LINK_REACHED,
+    LLAMA_3_8B,
+    REACHED,
+    CostModel,
+    Machine,
+    ModelShape,
+)
 
 FORMULA = (
     "Modelled, not measured. T_recompute(N) = max(weight bytes / memory bandwidth, 2·P·N / (F·u)) "
@@ -20,68 +26,131 @@ FORMULA = (
 
 
 @dataclass(frozen=True, slots=True)
-class ModelShape:
-    """What the formula needs of a model; `bytes` of a value in weights and KV."""
+class Link:
+    """A way between the device's memory and the host's; `peak` bytes a second in each direction."""
 
     name: str
-    parameters: float
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    bytes: int
-    source: str
-
-    @property
-    def kv_bytes_per_token(self) -> int:
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Hardware:
-    """What the formula needs of a machine: per second, bytes where not operations."""
-
-    name: str
-    operations: float
-    memory: float
-    link: float
+    peak: float
     source: str
 
 
-LLAMA = ModelShape(
-    "Llama 3 8B, bf16", 7.5e9, 32, 32, 8, 128, 2, "its config.json; P without the embedding"
-)
+PCIE_4 = Link("PCIe 4", 31.5e9, "PCI-SIG, PCI Express 4.0, 16 lanes")
+PCIE_5 = Link("PCIe 5", 63e9, "PCI-SIG, PCI Express 5.0, 16 lanes")
+NVLINK_C2C = Link("NVLink-C2C", 450e9, "NVIDIA GH200 data sheet: 900 GB/s in both directions")
+
+
+def on_paper(accelerator: str, operations: float, memory: float, sheet: str, link: Link) -> Machine:
+    """An accelerator from its data sheet behind a link."""
+    reached = LINK_REACHED * link.peak
+    source = f"{sheet}; {link.source}"
+    return Machine(
+        f"{accelerator}, {link.name}",
+        operations=operations,
+        memory=memory,
+        out_link=reached,
+        in_link=reached,
+        copy_seconds=COPY_SECONDS,
+        source=source,
+        reached=REACHED,
+    )
+
+
 MACHINES = {
-    "H100, PCIe 5": Hardware("H100, PCIe 5", 989e12, 3.35e12, 51e9, "NVIDIA H100 SXM data sheet"),
-    "A100, PCIe 4": Hardware("A100, PCIe 4", 312e12, 2.04e12, 25e9, "NVIDIA A100 80 GB data sheet"),
+    machine.name: machine
+    for machine in (
+        on_paper("H100", 989e12, 3.35e12, "NVIDIA H100 SXM data sheet", PCIE_5),
+        A100,
+        on_paper("H200", 989e12, 4.8e12, "NVIDIA H200 SXM data sheet", PCIE_5),
+        on_paper("GH200", 990e12, 4.0e12, "NVIDIA GH200 (96 GB HBM3) data sheet", NVLINK_C2C),
+        on_paper("L4", 121e12, 300e9, "NVIDIA L4 data sheet", PCIE_4),
+        on_paper("RTX 4090", 165.2e12, 1.008e12, "NVIDIA Ada architecture white paper", PCIE_4),
+        on_paper("MI300X", 1307.4e12, 5.3e12, "AMD Instinct MI300X data sheet", PCIE_5),
+    )
 }
-REACHED = 0.5
+
+CONFIG = "its config.json"
+MODELS = {
+    shape.name: shape
+    for shape in (
+        LLAMA_3_8B,
+        ModelShape.of_llama(
+            "Llama 3.2 1B, bf16",
+            layers=16,
+            width=2048,
+            inner=8192,
+            heads=32,
+            kv_heads=8,
+            head_dim=64,
+            bytes=2,
+            source=CONFIG,
+        ),
+        ModelShape.of_llama(
+            "Qwen2.5 7B, bf16",
+            layers=28,
+            width=3584,
+            inner=18944,
+            heads=28,
+            kv_heads=4,
+            head_dim=128,
+            bytes=2,
+            source=CONFIG,
+        ),
+        ModelShape.of_llama(
+            "SmolLM2 135M, bf16",
+            layers=30,
+            width=576,
+            inner=1536,
+            heads=9,
+            kv_heads=3,
+            head_dim=64,
+            bytes=2,
+            source=CONFIG,
+        ),
+        ModelShape.of_llama(
+            "Story (bundled), bf16",
+            layers=5,
+            width=192,
+            inner=448,
+            heads=6,
+            kv_heads=2,
+            head_dim=32,
+            bytes=2,
+            source=CONFIG,
+        ),
+    )
+}
+LLAMA = LLAMA_3_8B
 BLOCK_SIZE = 16
-COPY_SECONDS = 10e-6
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
-def recompute_seconds(tokens: int, model: ModelShape, machine: Hardware) -> float:
+def cost_model(
+    machine: Machine, shape: ModelShape = LLAMA, *, small_copies: bool = False
+) -> CostModel:
+    """One copy each way, or with `small_copies` one for each block, layer and way."""
+    copies = shape.layers if small_copies else 0
+    return CostModel(shape, machine, BLOCK_SIZE, "on paper", copies)
+
+
+def recompute_seconds(tokens: int, shape: ModelShape, machine: Machine) -> float:
     """Time to compute the KV of so many tokens in one pass."""
-    rate = machine.operations * REACHED
-    weights = model.parameters * model.bytes / machine.memory
-    attention = 2 * model.layers * model.heads * model.head_dim * tokens**2 / rate
-    return max(weights, 2 * model.parameters * tokens / rate) + attention
+    return cost_model(machine, shape).recompute_seconds(tokens)
 
 
-def swap_seconds(tokens: int, model: ModelShape, machine: Hardware, small_copies: bool) -> float:
+def swap_seconds(tokens: int, shape: ModelShape, machine: Machine, small_copies: bool) -> float:
     """Time to move the KV of so many tokens out and back."""
-    blocks = -(-tokens // BLOCK_SIZE)
-    copies = 2 * (blocks * model.layers if small_copies else 1)
-    return 2 * tokens * model.kv_bytes_per_token / machine.link + COPY_SECONDS * copies
+    costs = cost_model(machine, shape, small_copies=small_copies)
+    return costs.swap_seconds(costs.blocks_for(tokens))
 
 
-def assumptions(model: ModelShape, machine: Hardware) -> str:
+def assumptions(shape: ModelShape, machine: Machine) -> str:
     """The numbers behind a curve, with their sources, in one paragraph."""
     return (
-        f"{model.name}: {model.source}; {model.kv_bytes_per_token:,} bytes of KV a token. "
-        f"{machine.name}: {machine.operations / 1e12:,.0f} TFLOP/s and "
+        f"{shape.name}: {shape.source}, {shape.parameters / 1e9:,.3g} billion parameters in the "
+        f"layers (P, without embedding and head) and {shape.kv_bytes_per_token:,} bytes of KV a "
+        f"token. {machine.name}: {machine.operations / 1e12:,.0f} TFLOP/s and "
         f"{machine.memory / 1e12:.2f} TB/s ({machine.source}). Assumed: half of the peak is "
-        f"reached, {machine.link / 1e9:.0f} GB/s over the link in each direction (80% of its "
-        f"peak), {COPY_SECONDS * 1e6:.0f} µs to start a copy, blocks of {BLOCK_SIZE} tokens."
+        f"reached, {machine.in_link / 1e9:.0f} GB/s over the link in each direction (80% of its "
+        f"peak), {machine.copy_seconds * 1e6:.0f} µs to start a copy, blocks of {BLOCK_SIZE} "
+        "tokens."
     )

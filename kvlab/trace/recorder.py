@@ -47,7 +47,9 @@ class Recorder:
         first = len(self._events)
         for event in report.events:
             at = len(self._events)
-            self._measurements += [{"event": at} | entry for entry in self._looked.pop(id(event), [])]
+            self._measurements += [
+                {"event": at} | entry for entry in self._looked.pop(id(event), [])
+            ]
             self._events.append(event_json(event))
         self._steps.append(
             {"step": report.step, "first": first, "end": len(self._events), "seconds": seconds}

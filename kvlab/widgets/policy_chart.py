@@ -41,7 +41,10 @@ def policies_figure(rows: Sequence[Row], look: Look = LIGHT) -> go.Figure:
     figure.update_layout(
         height=380,
         margin={"t": 64, "l": 130},
-        xaxis={"title": {"text": "computed again, % of the tokens processed"}, "rangemode": "tozero"},
+        xaxis={
+            "title": {"text": "computed again, % of the tokens processed"},
+            "rangemode": "tozero",
+        },
         yaxis={"autorange": "reversed", "showgrid": False, "title": None},
     )
     return figure

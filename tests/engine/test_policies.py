@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kvlab.engine.config import VICTIMS
-from kvlab.engine.cost_model import CostModel
+from kvlab.engine.cost_model import CostModel, Machine, ModelShape
 from kvlab.engine.policies import Candidate, PolicyError, VictimPolicy
 from tests.engine.harness import STORY, CellRunner, Lab, Record, act, ask, pool, run
 
@@ -216,7 +216,20 @@ class Priced(CellRunner):
 
     def __init__(self, tokens_per_second: float, bytes_per_second: float = 1_000.0) -> None:
         super().__init__(4)
-        self._rates = CostModel(tokens_per_second, 100, bytes_per_second, 2 * bytes_per_second, "x")
+        # Half a parameter: one operation a token. A block of 2 tokens has 2 x (2 x 25) bytes.
+        shape = ModelShape(
+            "x", 0.5, layers=1, heads=0, kv_heads=1, head_dim=1, bytes=25, source="x"
+        )
+        machine = Machine(
+            "x",
+            operations=tokens_per_second,
+            memory=1e9,
+            out_link=bytes_per_second,
+            in_link=2 * bytes_per_second,
+            copy_seconds=0.0,
+            source="x",
+        )
+        self._rates = CostModel(shape, machine, block_size=2, source="x")
 
     def costs(self) -> CostModel:
         return self._rates

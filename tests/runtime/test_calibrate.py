@@ -69,6 +69,18 @@ def test_noise_never_makes_a_rate_negative() -> None:
         assert attention > 0
 
 
+def test_the_fit_spreads_the_errors_of_more_points_than_two() -> None:
+    """w = 2 u + 3 v, and one point a tenth too long: no error is a tenth, none of the others is 0."""
+    points = [(1.0, 1.0, 5.0), (2.0, 8.0, 28.0), (4.0, 64.0, 1.1 * 200.0)]
+    x, y = calibrate.fit(points)
+    errors = [abs((u * x + v * y) / w - 1) for u, v, w in points]
+    assert max(errors) < 0.1
+    assert min(errors) > 0
+    assert calibrate.fit(points[:2]) == pytest.approx((2.0, 3.0))
+    assert calibrate.fit([(1.0, 2.0, 3.0), (2.0, 4.0, 6.0)]) == (0.0, 0.0)
+    assert calibrate.fit([]) == (0.0, 0.0)
+
+
 def test_two_copies_make_a_line() -> None:
     made = Line.through((1e6, 0.011), (1e7, 0.020))
     assert made.start == pytest.approx(0.010)

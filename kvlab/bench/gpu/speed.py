@@ -13,10 +13,12 @@ import torch
 
 from kvlab.bench.gpu.shapes import weight_bytes_read
 from kvlab.engine.config import EngineConfig
+from kvlab.engine.cost_model import CostModel, Machine
 from kvlab.engine.engine import Engine
 from kvlab.engine.request import Request, Sampling, ScheduledRequest
 from kvlab.models.config import ModelConfig
 from kvlab.models.loading import LoadedModel
+from kvlab.runtime.calibrate import shape_of
 from kvlab.runtime.host_blocks import HostBlocks
 from kvlab.runtime.kv_cache import KVCache
 from kvlab.runtime.model_runner import ModelRunner
@@ -296,22 +298,23 @@ def pieces_both_ways(
 
 
 def predicted(loaded: LoadedModel, tokens: int, rates: dict[str, float]) -> dict[str, float]:
-    """Seconds from bytes and arithmetic alone, at the rates measured for plain copies and products.
-
-    recompute: the larger of weight bytes / bandwidth and 2 P N / F, and attention's 2 L H D N^2 / F
-    on top; swap: the KV's bytes over the link, out and in.
-    """
-    config = loaded.config
-    weights = weight_bytes_read(loaded)
-    head = config.vocab_size * config.hidden_size  # of one row only
-    parameters = weights / loaded.dtype.itemsize - head
-    flop_rate = rates["bfloat16_flop_per_second"]
-    memory = weights / (rates["device_copy_bytes_per_second"])
-    attention = 2 * config.num_layers * config.num_heads * config.head_dim * tokens**2
-    kv = tokens * config.kv_values_per_token * loaded.dtype.itemsize
+    """Seconds from bytes and arithmetic alone, at the rates measured for plain copies and products:
+    the formulas of `kvlab.engine.cost_model`, with nothing for the start of a copy."""
+    costs = CostModel(
+        shape_of(loaded),
+        Machine(
+            loaded.device.type,
+            operations=rates["bfloat16_flop_per_second"],
+            memory=rates["device_copy_bytes_per_second"],
+            out_link=rates["pinned_out_bytes_per_second"],
+            in_link=rates["pinned_in_bytes_per_second"],
+            copy_seconds=0.0,
+            source="plain copies and one large product",
+        ),
+        block_size=1,  # the KV's own bytes
+        source="measured just now",
+    )
     return {
-        "recompute_seconds": max(memory, 2 * parameters * tokens / flop_rate)
-        + attention / flop_rate,
-        "swap_seconds": kv / rates["pinned_out_bytes_per_second"]
-        + kv / rates["pinned_in_bytes_per_second"],
+        "recompute_seconds": costs.recompute_seconds(tokens),
+        "swap_seconds": costs.swap_seconds(tokens),
     }
