@@ -127,18 +127,12 @@ class Dashboard:
         """The chapter's texts and its recorded run."""
         one = self.chapter
         self.trace = self.record_of(one)
-        prediction = one.prediction
-        self.choices = prediction.options(self.trace)
         self.silent = True
         try:
-            self.options.options = [str(choice) for choice in self.choices]
-            self.options.index = None
             self.methods.index = METHODS.index(own_method(one, self.trace))
         finally:
             self.silent = False
         self.opening.value = views.opening(one)
-        self.question.value = views.question(prediction.ask(self.trace))
-        self.verdict.value = ""
         self.why.value = views.why(one)
         self.change_button.description = f"Try: {one.change.label}"
         show_if(self.compared, one.number in WITH_TABLE)
@@ -164,8 +158,31 @@ class Dashboard:
         memory_chart(trace, self.memory)
         gaps_chart(trace, self.gaps)
         self.shown = (trace, changed)
+        self.ask()
         self.status.value = views.status(trace, changed)
         show_if(self.back_button, not trace.document["recorded"])
+
+    def ask(self) -> None:
+        """The chapter's question about the run on show; a changed run in which it has no sense is
+        passed over for the chapter's own."""
+        prediction = self.chapter.prediction
+        self.asked = self.shown[0]
+        try:
+            self.choices = prediction.options(self.asked)
+            text = prediction.ask(self.asked)
+            prediction.answer(self.asked), prediction.look(self.asked)
+        except (BadInput, LookupError, StopIteration, ValueError):
+            self.asked = self.record_of(self.chapter)
+            self.choices = prediction.options(self.asked)
+            text = f"In the recorded run: {prediction.ask(self.asked)}"
+        self.silent = True
+        try:
+            self.options.options = [str(choice) for choice in self.choices]
+            self.options.index = None
+        finally:
+            self.silent = False
+        self.question.value = views.question(text)
+        self.verdict.value = ""
 
     def fail(self, message: str) -> None:
         """Show a card; take it away with an empty message."""
@@ -190,9 +207,8 @@ class Dashboard:
         if self.silent or change["new"] is None:
             return
         chosen = self.choices[bounded(change["new"], self.choices)]
-        # The question is about the chapter's own run, whatever is on show.
-        trace, prediction = self.record_of(self.chapter), self.chapter.prediction
-        self.verdict.value = views.verdict(chosen, prediction.answer(trace), prediction.look(trace))
+        asked, prediction = self.asked, self.chapter.prediction
+        self.verdict.value = views.verdict(chosen, prediction.answer(asked), prediction.look(asked))
 
     @guarded
     def method_chosen(self, change: dict[str, Any]) -> None:

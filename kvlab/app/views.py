@@ -10,7 +10,8 @@ from kvlab.trace.document import Trace
 
 TITLE = """<h1>When the KV cache runs out</h1>
 <p class="kp-lead">A small server with a real language model has two requests and too few blocks.
-Step through what it does, in five chapters.</p>"""
+Step through what it does, in five chapters: press the black button, or click into the picture and
+use the arrow keys.</p>"""
 
 
 def opening(chapter: Chapter) -> str:
@@ -41,12 +42,19 @@ def why(chapter: Chapter) -> str:
     return f"<p><b>In one sentence.</b> {escape(chapter.why)}</p>"
 
 
+ON_CPU = (
+    " Without a GPU both pools are memory of this computer: one plays the GPU's part, the other the "
+    "CPU's, and the copies between them are real."
+)
+
+
 def status(trace: Trace, changed: str = "") -> str:
     """What is on show: recorded or just run, device, model; and what was changed."""
     text = made(trace)
     text = text[0].upper() + text[1:]
+    where = ON_CPU if trace.document["run"]["device"] == "cpu" else ""
     extra = f" Changed: {escape(changed)}" if changed else ""
-    return f'<p class="kp-status" role="status"><b>On show:</b> {escape(text)}.{extra}</p>'
+    return f'<p class="kp-status" role="status"><b>On show:</b> {escape(text)}.{extra}{where}</p>'
 
 
 def busy(text: str) -> str:

@@ -244,7 +244,7 @@ class Engine:
             never = self._scheduler.never_fits(request)
             if never:
                 request.state = RequestState.WAITING
-                self._end(request, "rejected", f"{request.id} {never}")
+                self._end(request, "rejected", never)
             elif len(request.history) > self._runner.context:
                 request.state = RequestState.WAITING
                 self._end(request, "length", self._too_long(request))
@@ -452,7 +452,7 @@ class Engine:
         for request in live:
             needs = self.config.blocks_for(len(request.history)) - len(request.table)
             message = (
-                f"{request.id} needs {needs} more of {self.config.num_blocks} blocks, "
+                f"needs {needs} more of {self.config.num_blocks} blocks, "
                 f"{self._space.pool.free} are free and nothing will release one: "
                 f"{holders or 'nobody holds any'}"
             )

@@ -145,7 +145,7 @@ class Scheduler:
             return
         never = self.never_fits(request)
         if never:
-            self._end(request, "kv_capacity", f"{request.id} {never}")
+            self._end(request, "kv_capacity", never)
             return
         tokens = self._tokens_for(request)
         if tokens > 0 and self._make_room(request, request.computed + tokens):
@@ -415,7 +415,7 @@ class Scheduler:
         never = self.never_fits(request)
         if never:
             reason = "kv_capacity" if request.num_outputs else "rejected"
-            self._end(request, reason, f"{request.id} {never}")
+            self._end(request, reason, never)
         return bool(never)
 
     def _has_room(self, request: Request, needs: int) -> bool:

@@ -231,7 +231,7 @@ CHAPTERS: tuple[Chapter, ...] = (
             look=lambda trace: (
                 f"B still holds {first(trace, 'paused')['held']} blocks. The release in step "
                 f"{first(trace, 'preempted')['step']} raises the count to "
-                f"{first(trace, 'block_released')['free']}."
+                f"{first(trace, 'block_released')['free']}, and A takes one of them at once."
             ),
         ),
         why="Leaving a request out of a step saves computation; only a release makes its blocks "

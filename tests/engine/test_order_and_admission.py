@@ -290,7 +290,7 @@ def test_the_watermark_counts_for_the_resumed_too(method: str) -> None:
 def test_what_never_fits_is_rejected_with_both_numbers(settings: dict[str, str]) -> None:
     record = run(pool(**settings), [ask("A", 17, 2), ask("B", 3, 2)])  # type: ignore[arg-type]
     assert record.finish("A") == "rejected"
-    assert record.request("A").message == "A needs 5 blocks, the pool has 4"
+    assert record.request("A").message == "needs 5 blocks, the pool has 4"
     assert record.finish("B") == "length"
 
 

@@ -175,6 +175,8 @@ export function mountPlayer(root, trace, options) {
   function lift() {
     Object.assign(ui, { lifted: true, low: 0, high: events });
     draw();
+    // The button that had the focus is gone; keys should go on working.
+    if (!element.contains(element.getRootNode().activeElement)) element.focus({ preventScroll: true });
   }
 
   function stop() {

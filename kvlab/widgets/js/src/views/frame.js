@@ -62,6 +62,9 @@ export function narration(model, cursor, ui, act) {
             say(trace.events[cause]),
           ],
     ),
+    cursor === ui.high &&
+      cursor < trace.events.length &&
+      h("p", { key: "ends", class: "k-ends" }, t("part_ends", { button: t("whole_run") })),
     ui.presenter && teaching(model, cursor),
     ask(model, ui, act),
   );
