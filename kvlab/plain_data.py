@@ -16,6 +16,7 @@ MOST_VALUES = 2_000_000
 """Aliases repeat a part of a document: a small file could stand for more than any memory holds."""
 
 DEEPEST = 100
+BIGGEST = 1 << 63
 
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the former is ten times as fast
@@ -95,6 +96,8 @@ def weigh(value: Any, place: tuple[str, ...], known: dict[int, int]) -> int:
     elif isinstance(value, list) and not all(type(item) is int for item in value):
         parts = ((str(at), item) for at, item in enumerate(value))
     elif isinstance(value, list):
+        if not all(-BIGGEST <= item < BIGGEST for item in value):
+            raise BadInput(f"{where} holds a whole number of more than 64 bits.")
         return 1 + len(value)
     else:
         refuse_scalar(value, where)
@@ -114,6 +117,8 @@ def refuse_scalar(value: Any, where: str) -> None:
             value.encode()
         except UnicodeEncodeError:
             raise BadInput(f"{where} holds half a character (a lone surrogate).") from None
+    elif type(value) is int and not -BIGGEST <= value < BIGGEST:
+        raise BadInput(f"{where} is a whole number of more than 64 bits.")
     elif isinstance(value, float) and not math.isfinite(value):
         raise BadInput(f"{where} is {value}, which is not a number.")
     elif not (value is None or isinstance(value, bool | int | float)):

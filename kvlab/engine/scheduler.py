@@ -274,6 +274,13 @@ class Scheduler:
         candidates = self._candidates(pausing)
         if not candidates or (candidates == [in_need] and (pausing or self._swap.in_flight)):
             return None
+        paused = [request for request in candidates if request.state is RequestState.PAUSED]
+        if paused and not any(
+            r.state is RequestState.RUNNING for r in candidates if r is not in_need
+        ):
+            # Nobody else will ever release a block by running: giving up its own, the requester would
+            # come back to the same shortage for ever.
+            candidates = paused
         if not pausing and not self._policy.steady:
             candidates = self._spare_robbed(candidates)
         views = [self._candidate(request) for request in candidates]

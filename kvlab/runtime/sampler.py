@@ -23,7 +23,9 @@ def select(logits: Tensor, sampling: Sampling, position: int) -> int:
     """
     if sampling.temperature == 0:
         return int(logits.argmax())
-    probabilities = (logits.double().cpu() / sampling.temperature).softmax(-1)
+    wide = logits.double().cpu()
+    # The highest logit is 0 before the division: none can grow out of range, however cold it is.
+    probabilities = ((wide - wide.max()) / sampling.temperature).softmax(-1)
     ordered, tokens = probabilities.sort(descending=True, stable=True)
     keep = len(ordered) if sampling.top_k == 0 else min(sampling.top_k, len(ordered))
     if sampling.top_p < 1:

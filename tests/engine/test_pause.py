@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.engine.harness import STORY, Lab, act, ask, pool, run
 
 
@@ -121,3 +123,18 @@ def test_block_needed_precedes_every_preemption_pause_and_stall() -> None:
                 elif event.kind == "stalled":
                     assert (event.step, event.id) in asked  # type: ignore[attr-defined]
         assert asked
+
+
+@pytest.mark.parametrize("admission", ["first_chunk", "whole_sequence"])
+@pytest.mark.parametrize("blocks", [2, 3])
+def test_a_request_beside_a_paused_one_does_not_pause_itself_for_ever(
+    admission: str, blocks: int
+) -> None:
+    """A is paused by an action and keeps a block. B is short, and would be its own victim: what it
+    gives up it would need again, so the paused one is preempted, and both end."""
+    record = run(
+        pool(num_blocks=blocks, block_size=1, chunk_tokens=1, admission=admission),
+        [ask("A", 1, 2), ask("B", 1, blocks)],
+        [act(2, "pause", "A")],
+    )
+    assert {record.request(id).finish_reason for id in "AB"} == {"length"}

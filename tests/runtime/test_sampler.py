@@ -108,3 +108,10 @@ def test_the_log_probability_is_the_models_own() -> None:
     expected = np.log(softmax(LOGITS))
     for token in range(len(LOGITS)):
         assert logprob(torch.tensor(LOGITS), token) == pytest.approx(expected[token], abs=1e-6)
+
+
+def test_the_coldest_temperature_is_the_greedy_choice() -> None:
+    """Softmax at T towards 0 puts all weight on the highest logit; nothing overflows on the way."""
+    logits = torch.tensor([1.5, 300.0, -2.0, 299.0])
+    for temperature in (1e-308, 5e-324, 1e-12):
+        assert select(logits, Sampling(temperature=temperature, seed=3), 7) == 1
