@@ -69,6 +69,9 @@ def run(
     """Run one scenario to its end and print what each step did."""
     if trace is not None and (trace.is_dir() or not trace.absolute().parent.is_dir()):
         raise BadInput(f"--json {trace}: give a file in a folder that exists")
+    if trace is not None and trace.exists() and Path(scenario).exists():
+        if os.path.samefile(trace, scenario):
+            raise BadInput(f"--json {trace}: that is the scenario itself; give another file")
     # stdout belongs to the result, whatever a library may want to print.
     with contextlib.redirect_stdout(sys.stderr):
         from kvlab.run import run_scenario

@@ -215,6 +215,8 @@ class Swap:
         victims = [(r, at, b) for r in ending for at, b in enumerate(r.table)][:stored]
         blocks = [block for _, _, block in victims]
         pool.share(blocks)
+        for block in blocks:
+            pool.forget(block)  # what it could be found by is about to be written over
         blocks += pool.allocate(stored - len(blocks))
         size = self._space.config.block_size
         used = [(block, min(size, r.computed - at * size)) for r, at, block in victims]

@@ -25,9 +25,12 @@ def find_model(name: str, *, dtype: str = "float32", base: Path | None = None) -
         return STORY
     if name == SMOLLM2:
         return find_converted(name, dtype)
-    folder = (base or Path()) / Path(name).expanduser()
-    if folder.is_dir():
-        return folder
+    try:
+        folder = (base or Path()) / Path(name).expanduser()
+        if folder.is_dir():
+            return folder
+    except (OSError, RuntimeError, ValueError):  # no such user, or no name that a disk can hold
+        raise BadInput(f"model: {name[:80]!r} names no folder on this machine.") from None
     if HUB_NAME.fullmatch(name):
         from kvlab.models.hub import cached_snapshot
 

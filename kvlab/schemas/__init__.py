@@ -88,7 +88,8 @@ def python_types(rule: dict[str, Any]) -> tuple[type, ...]:
 
 def plainly_fits(event: Any) -> bool:
     """True only for an event that the schema accepts; False leaves the verdict to the schema."""
-    fields = event_types().get(event.get("kind", "")) if isinstance(event, dict) else None
+    kind = event.get("kind") if isinstance(event, dict) else None
+    fields = event_types().get(kind) if isinstance(kind, str) else None
     if fields is None or fields.keys() != event.keys():
         return False
     for field, (types, items) in fields.items():

@@ -68,6 +68,8 @@ class Trace:
         """Write the document, whole or not at all. Raises BadInput when it cannot be written."""
         path = Path(path)
         text = json.dumps(self.document | {"recorded": True}, ensure_ascii=False, indent=None)
+        if path.is_symlink():  # the file that it leads to is replaced, whole or not at all
+            path = path.resolve()
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             if path.is_symlink() or (path.exists() and not path.is_file()):  # /dev/stdout, say
