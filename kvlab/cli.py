@@ -69,9 +69,8 @@ def run(
     """Run one scenario to its end and print what each step did."""
     if trace is not None and (trace.is_dir() or not trace.absolute().parent.is_dir()):
         raise BadInput(f"--json {trace}: give a file in a folder that exists")
-    if trace is not None and trace.exists() and Path(scenario).exists():
-        if os.path.samefile(trace, scenario):
-            raise BadInput(f"--json {trace}: that is the scenario itself; give another file")
+    if trace is not None and _same_file(trace, scenario):
+        raise BadInput(f"--json {trace}: that is the scenario itself; give another file")
     # stdout belongs to the result, whatever a library may want to print.
     with contextlib.redirect_stdout(sys.stderr):
         from kvlab.run import run_scenario
@@ -90,6 +89,14 @@ def run(
         print(table, end="")
     if trace is not None:
         print(f"kvlab: trace written to {trace}", file=sys.stderr)
+
+
+def _same_file(one: Path, other: str) -> bool:
+    """Both are there and are one file; a name that no disk can hold is none."""
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):
+        return False
 
 
 def _ticker() -> Any:
