@@ -29,11 +29,10 @@ class KVCache:
         head_dim: int,
         dtype: torch.dtype,
         device: torch.device,
-        pinned: bool = False,
     ) -> None:
         shape = (layers, 2, num_blocks, block_size, kv_heads, head_dim)
         try:
-            self.data = torch.zeros(shape, dtype=dtype, device=device, pin_memory=pinned)
+            self.data = torch.zeros(shape, dtype=dtype, device=device)
         except RuntimeError as error:
             size = torch.Size(shape).numel() * dtype.itemsize
             raise BadInput(
