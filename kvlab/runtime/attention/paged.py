@@ -8,7 +8,8 @@ slot of the same request and is masked, so that whatever lies in other blocks ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -25,7 +26,34 @@ class Span:
     first_row: int
     end_row: int
     slots: Tensor  # int64 [L]: slot of each position below `end`
-    mask: Tensor  # bool [rows, L]: row i sees position j
+    mask: Tensor | None  # bool [rows, L]: row i sees position j; None: all of it is here, causal
+
+    @classmethod
+    def of(cls, scheduled: ScheduledRequest, slots: Tensor, row: int) -> Span:
+        """`slots` as `slots_of` gives them, on the device; `row`: its first in the batch."""
+        mask = None
+        if scheduled.start:
+            position = torch.arange(scheduled.start, scheduled.end, device=slots.device)
+            mask = torch.arange(scheduled.end, device=slots.device) <= position[:, None]
+        return cls(row, row + len(scheduled.tokens), slots, mask)
+
+
+@dataclass(slots=True)
+class Gathered:
+    """K and V of some slots, side by side. The room for them is taken once a step: taken anew in
+    each layer it costs as much as the copy, as the system clears every page that it hands out."""
+
+    room: list[Tensor] = field(default_factory=list)
+
+    def read(self, keys: Tensor, values: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of `keys` and `values` at `slots` [L], each [L, kv_heads, head_dim]; they hold
+        until the next call."""
+        if not self.room or len(self.room[0]) < len(slots):
+            self.room = [keys.new_empty(len(slots), *keys.shape[1:]) for _ in "kv"]
+        k, v = (room[: len(slots)] for room in self.room)
+        torch.index_select(keys, 0, slots, out=k)
+        torch.index_select(values, 0, slots, out=v)
+        return k, v
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +61,8 @@ class Attention:
     """The layout of one step, built once and used in every layer.
 
     slot_mapping int64 [N]: where each row's K and V are written.
-    decode_rows int64 [B], decode_slots int64 [B, L], decode_mask bool [B, 1, 1, L].
+    decode_rows int64 [B], decode_slots int64 [B, L]; decode_mask [B, 1, 1, L], in the pool's dtype,
+    is added to the scores: 0, or -inf behind a request's end.
     """
 
     slot_mapping: Tensor
@@ -41,34 +70,34 @@ class Attention:
     decode_slots: Tensor
     decode_mask: Tensor
     spans: tuple[Span, ...]
+    gathered: Gathered = field(default_factory=Gathered)
 
     @classmethod
-    def layout(cls, batch: Batch, block_size: int, device: torch.device) -> Attention:
-        """Read the block tables of a batch."""
+    def layout(cls, batch: Batch, cache: KVCache) -> Attention:
+        """Read the block tables of a batch over a pool."""
+        block_size, device = cache.block_size, cache.data.device
         mapping: list[int] = []
         rows: list[int] = []
-        histories: list[list[int]] = []
+        decoding: list[ScheduledRequest] = []
         spans: list[Span] = []
         row = 0
         for scheduled in batch:
-            slots = slots_of(scheduled, block_size)
-            mapping += slots[scheduled.start :]
             count = len(scheduled.tokens)
             if count == 1:
                 rows.append(row)
-                histories.append(slots)
+                decoding.append(scheduled)
+                mapping.append(slot_of(scheduled, scheduled.start, block_size))
             else:
-                spans.append(_span(scheduled, slots, row, device))
+                slots = slots_of(scheduled, block_size)
+                mapping += slots[scheduled.start :]
+                spans.append(Span.of(scheduled, torch.tensor(slots, device=device), row))
             row += count
-        longest = max(map(len, histories), default=0)
-        padded = [slots + [slots[0]] * (longest - len(slots)) for slots in histories]
-        lengths = torch.tensor([len(slots) for slots in histories], device=device)
-        seen = torch.arange(longest, device=device) < lengths[:, None]
+        padded, seen = padded_slots(decoding, block_size, device)
         return cls(
             slot_mapping=torch.tensor(mapping, device=device),
             decode_rows=torch.tensor(rows, dtype=torch.long, device=device),
-            decode_slots=torch.tensor(padded, dtype=torch.long, device=device),
-            decode_mask=seen[:, None, None, :],
+            decode_slots=padded,
+            decode_mask=added_mask(seen, cache.data.dtype)[:, None, None, :],
             spans=tuple(spans),
         )
 
@@ -80,48 +109,72 @@ class Attention:
             return self._decode(q, keys, values)
         out = torch.empty_like(q)
         for span in self.spans:
-            out[span.first_row : span.end_row] = sdpa(
-                q[span.first_row : span.end_row].unsqueeze(0),
-                keys.index_select(0, span.slots).unsqueeze(0),
-                values.index_select(0, span.slots).unsqueeze(0),
-                span.mask,
-            )[0]
+            own = slice(span.first_row, span.end_row)
+            out[own] = prefill(q[own], *self.gathered.read(keys, values, span.slots), span.mask)
         if len(self.decode_rows):
             out[self.decode_rows] = self._decode(q[self.decode_rows], keys, values)
         return out
 
     def _decode(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """q [B, heads, head_dim], one row a request."""
+        """q [B, heads, head_dim], one row a request.
+
+        The query heads of a group read the same K and V: they are handed over as that many queries
+        of one head, so that nothing is repeated for them.
+        """
         requests, longest = self.decode_slots.shape
-        flat = self.decode_slots.view(-1)
-        shape = (requests, longest, *keys.shape[1:])
-        k = keys.index_select(0, flat).view(shape)
-        v = values.index_select(0, flat).view(shape)
-        return sdpa(q.unsqueeze(1), k, v, self.decode_mask).squeeze(1)
+        kv_heads, head_dim = keys.shape[1:]
+        read = self.gathered.read(keys, values, self.decode_slots.view(-1))
+        k, v = (x.view(requests, longest, kv_heads, head_dim).transpose(1, 2) for x in read)
+        out = F.scaled_dot_product_attention(
+            q.reshape(requests, kv_heads, -1, head_dim), k, v, attn_mask=self.decode_mask
+        )
+        return out.reshape(q.shape)
 
 
-def _span(scheduled: ScheduledRequest, slots: list[int], row: int, device: torch.device) -> Span:
-    count = len(scheduled.tokens)
-    position = torch.arange(scheduled.start, scheduled.end, device=device)
-    mask = torch.arange(scheduled.end, device=device) <= position[:, None]
-    return Span(row, row + count, torch.tensor(slots, device=device), mask)
+def padded_slots(
+    decoding: Sequence[ScheduledRequest], block_size: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """The slot of each position of each request, int64 [B, L], and which of them are its own, bool
+    [B, L]; those behind the end of a shorter request repeat its first slot."""
+    if not decoding:
+        none = torch.empty(0, 0, dtype=torch.long, device=device)
+        return none, none.bool()
+    ends = torch.tensor([scheduled.end for scheduled in decoding], device=device)
+    longest = max(scheduled.end for scheduled in decoding)
+    width = -(-longest // block_size)
+    padded = [(*scheduled.table, *[0] * width)[:width] for scheduled in decoding]
+    starts = torch.tensor(padded, dtype=torch.long, device=device) * block_size
+    offsets = torch.arange(block_size, device=device)
+    slots = (starts[:, :, None] + offsets).flatten(1)[:, :longest]
+    seen = torch.arange(longest, device=device) < ends[:, None]
+    return torch.where(seen, slots, starts[:, :1]), seen
+
+
+def added_mask(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where `seen`, else -inf. torch would make this of a bool mask, in every layer."""
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
+
+
+def slot_of(scheduled: ScheduledRequest, position: int, block_size: int) -> int:
+    """The slot of one position, through the block table."""
+    return scheduled.table[position // block_size] * block_size + position % block_size
 
 
 def slots_of(scheduled: ScheduledRequest, block_size: int) -> list[int]:
     """The slot of each position below `scheduled.end`, through its block table."""
-    return [
-        scheduled.table[position // block_size] * block_size + position % block_size
-        for position in range(scheduled.end)
-    ]
+    return [slot_of(scheduled, position, block_size) for position in range(scheduled.end)]
 
 
-def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """Softmax(q k^T / sqrt(d)) v with grouped KV heads; q, k, v are [B, tokens, heads, d]."""
+def prefill(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """softmax(q k^T / sqrt(d)) v: q [rows, heads, d] over k, v [L, kv_heads, d]; without a mask
+    the rows are all L positions, each of which sees those up to its own."""
+    group = q.shape[1] // k.shape[1]
+    if mask is not None and q.is_cuda and q.dtype != torch.float32 and group > 1:
+        # With a mask torch's fused CUDA kernels know no groups.
+        k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
+        group = 1
+    query, key, value = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
     out = F.scaled_dot_product_attention(
-        q.transpose(1, 2),
-        k.transpose(1, 2),
-        v.transpose(1, 2),
-        attn_mask=mask,
-        enable_gqa=q.shape[2] != k.shape[2],
+        query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=group > 1
     )
-    return out.transpose(1, 2)
+    return out[0].transpose(0, 1)

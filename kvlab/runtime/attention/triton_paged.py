@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from kvlab.engine.request import Batch, ScheduledRequest
 from kvlab.runtime.attention.launch import (
@@ -23,19 +22,9 @@ from kvlab.runtime.attention.launch import (
     splits_for,
     store_kv,
 )
-from kvlab.runtime.attention.paged import sdpa, slots_of
+from kvlab.runtime.attention.paged import Span, prefill, slot_of, slots_of
 from kvlab.runtime.kv_cache import KVCache
 from kvlab.runtime.to_device import to_device
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One request with several rows: where they are, which slots it reads, who sees what."""
-
-    first_row: int
-    end_row: int
-    slots: Tensor  # int64 [L]: slot of each position below `end`
-    mask: Tensor | None  # bool [rows, L]: row i sees position j; None: all of it is here, causal
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +106,7 @@ class TritonAttention:
             else:
                 slots = slots_of(scheduled, self._block_size)
                 mapping += slots[scheduled.start :]
-                spans.append(self._span(scheduled, slots, row))
+                spans.append(Span.of(scheduled, to_device(slots, self._device), row))
             row += count
         tables, firsts = joined_tables(decoding, self._block_size)
         lengths = [scheduled.end for scheduled in decoding]
@@ -134,14 +123,6 @@ class TritonAttention:
             spans=tuple(spans),
             block_size=self._block_size,
         )
-
-    def _span(self, scheduled: ScheduledRequest, slots: list[int], row: int) -> Span:
-        mask = None
-        if scheduled.start:
-            position = torch.arange(scheduled.start, scheduled.end, device=self._device)
-            mask = torch.arange(scheduled.end, device=self._device) <= position[:, None]
-        end = row + len(scheduled.tokens)
-        return Span(row, end, to_device(slots, self._device), mask)
 
     def decoding(
         self, rows: Tensor, tables: Tensor, firsts: Tensor, lengths: Tensor, *, longest: int
@@ -162,11 +143,6 @@ class TritonAttention:
         return TritonLayout(slot_mapping, decoding, (), self._block_size)
 
 
-def slot_of(scheduled: ScheduledRequest, position: int, block_size: int) -> int:
-    """The slot of one position, through the block table."""
-    return scheduled.table[position // block_size] * block_size + position % block_size
-
-
 def joined_tables(
     decoding: Iterable[ScheduledRequest], block_size: int
 ) -> tuple[list[int], list[int]]:
@@ -180,17 +156,3 @@ def joined_tables(
         firsts.append(len(tables))
         tables.extend(scheduled.table[: -(-scheduled.end // block_size)])
     return tables, firsts
-
-
-def prefill(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """q [rows, heads, d] over k, v [L, kv_heads, d]; without a mask all of L is causal with q."""
-    if mask is None:
-        query, key, value = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
-        out = F.scaled_dot_product_attention(
-            query, key, value, is_causal=True, enable_gqa=q.shape[1] != k.shape[1]
-        )
-        return out[0].transpose(0, 1)
-    if q.is_cuda and q.dtype != torch.float32 and (group := q.shape[1] // k.shape[1]) > 1:
-        # With a mask torch's fused kernels know no groups. float32 goes the reference's way.
-        k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
-    return sdpa(q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0), mask)[0]

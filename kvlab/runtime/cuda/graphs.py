@@ -15,7 +15,8 @@ import torch
 from kvlab.engine.request import Batch
 from kvlab.models.llama import Llama
 from kvlab.runtime.attention.launch import Decoding, first_line
-from kvlab.runtime.attention.triton_paged import TritonAttention, joined_tables, slot_of
+from kvlab.runtime.attention.paged import slot_of
+from kvlab.runtime.attention.triton_paged import TritonAttention, joined_tables
 from kvlab.runtime.cuda import Decoded
 from kvlab.runtime.cuda.fused import FusedDecoder, Rows
 from kvlab.runtime.kv_cache import KVCache
