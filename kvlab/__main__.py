@@ -19,6 +19,9 @@ def main():  # type: ignore[no-untyped-def]  # annotations of today do not parse
             % (OLDEST + sys.version_info[:2] + (sys.executable,))
         )
         return 2
+    # Closed by whoever started us (`2>&-`): nobody hears it, and the exit status still tells.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # until the end
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     here = os.path.dirname(os.path.abspath(__file__))
     if sys.path and os.path.abspath(sys.path[0]) == here:
         # Started as `python3 path/to/kvlab`: our modules must not stand in for the standard

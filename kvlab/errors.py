@@ -1,8 +1,26 @@
 """The one error that a person sees: something they gave us does not fit."""
 
 
+def printable(text: str) -> str:
+    """The text with all that a reader cannot see written out as in Python: line breaks, control
+    characters, characters that turn the direction of writing or have no form."""
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
+    )
+
+
 class BadInput(ValueError):
-    """What is wrong, where, and what to do, in one sentence. The command line exits with status 2."""
+    """What is wrong, where, and what to do, in one sentence. The command line exits with status 2.
+
+    What people gave us may stand in it: it is made `printable` here, once for all messages.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(printable(sentence))
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows for it in a notebook: the sentence, without the way through our code."""
+        return [f"{type(self).__name__}: {self}"]
 
 
 class NotSupportedYet(BadInput):

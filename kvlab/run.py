@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kvlab.engine.config import MOST_BLOCKS
+from kvlab.engine.config import MOST_BLOCKS, MOST_SLOTS
 from kvlab.engine.engine import Engine
 from kvlab.engine.mover import Runner
 from kvlab.engine.report import StepReport
@@ -135,7 +135,7 @@ def blocks_needed(scenario: Scenario, encode: Callable[[str], list[int]], contex
         request.n * -(-min(len(request.prompt) + request.max_tokens, context) // size)
         for request in scenario.requests(encode)
     )
-    return min(sum(each) + engine["watermark_blocks"], MOST_BLOCKS)
+    return min(sum(each) + engine["watermark_blocks"], MOST_BLOCKS, MOST_SLOTS // size)
 
 
 def with_blocks_that_fit(

@@ -14,8 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from kvlab.engine.config import MOST_BLOCKS, EngineConfig
-from kvlab.engine.engine import Action
+from kvlab.engine.actions import Action, Change
+from kvlab.engine.config import MOST_BLOCKS, MOST_SLOTS, EngineConfig
 from kvlab.engine.request import Request, Sampling
 from kvlab.errors import BadInput, NotSupportedYet
 from kvlab.plain_data import parse
@@ -62,7 +62,9 @@ DEFAULTS: dict[str, Any] = {
 }
 AUTO = "auto"
 """As `engine.num_blocks`: settled when the scenario runs, from the memory that is there."""
-VERBS = ("abort", "preempt", "pause", "resume")
+VERBS = ("abort", "preempt", "pause", "resume", "next_victim")  # each names a request
+SET = "set"
+"""The action that names settings instead: `{step: 3, set: {method: swap}}`."""
 LARGEST_JSON = 10_000_000  # bytes
 LARGEST_YAML = 1_000_000  # reading it takes ten times as long
 
@@ -108,13 +110,8 @@ class Scenario:
         return [request_from(raw, encode) for raw in self.document["requests"]]
 
     @property
-    def actions(self) -> list[Action]:
-        return [
-            Action(step=raw["step"], action=verb, id=raw[verb], method=raw.get("method"))
-            for raw in self.document["actions"]
-            for verb in VERBS
-            if verb in raw
-        ]
+    def actions(self) -> list[Action | Change]:
+        return [action for raw in self.document["actions"] for action in actions_from(raw)]
 
     @property
     def sized_at_run(self) -> bool:
@@ -151,6 +148,15 @@ def request_from(raw: dict[str, Any], encode: Any) -> Request:
         n=raw["n"],
         sampling=Sampling(**{key: raw[key] for key in sampling}),
     )
+
+
+def actions_from(raw: dict[str, Any]) -> list[Action | Change]:
+    """What the engine is to do for one checked entry of `actions`."""
+    step = raw["step"]
+    if SET in raw:
+        return [Change(step=step, setting=key, value=raw[SET][key]) for key in raw[SET]]
+    verb = next(verb for verb in VERBS if verb in raw)
+    return [Action(step=step, action=verb, id=raw[verb], method=raw.get("method"))]
 
 
 def load_scenario(name_or_path: str, settings: Sequence[str] = ()) -> Scenario:
@@ -251,6 +257,7 @@ def scenario_from(raw: dict[str, Any], base: Path, what: str) -> Scenario:
     scenario = Scenario(document, raw, base)
     try:
         _ = (scenario.with_blocks(MOST_BLOCKS) if scenario.sized_at_run else scenario).engine
+        check_size(document["engine"])
         check_ids(document)
         check_samples(document)
     except BadInput as error:
@@ -258,17 +265,28 @@ def scenario_from(raw: dict[str, Any], base: Path, what: str) -> Scenario:
     return scenario
 
 
+def check_size(engine: dict[str, Any]) -> None:
+    """The pools can be shown, slot by slot."""
+    for name in ("num_blocks", "host_blocks"):
+        if engine[name] != AUTO and engine[name] * engine["block_size"] > MOST_SLOTS:
+            raise BadInput(
+                f"engine.{name} = {engine[name]} with engine.block_size = {engine['block_size']} is "
+                f"more than the {MOST_SLOTS:,} slots that a run can be shown with; take fewer or "
+                "smaller blocks."
+            )
+
+
 def check_ids(document: dict[str, Any]) -> None:
-    """Every request has its own id; every action has one verb and names a request."""
+    """Every request has its own id; every action has one verb and names a request, or settings."""
     ids = [request["id"] for request in document["requests"]]
     for id, times in Counter(ids).items():
         if times > 1:
             raise BadInput(f"requests: the id {id!r} is used twice; give each its own.")
     for place, action in enumerate(document["actions"]):
-        verbs = [verb for verb in VERBS if verb in action]
+        verbs = [verb for verb in (*VERBS, SET) if verb in action]
         if len(verbs) != 1:
-            raise BadInput(f"actions.{place}: name exactly one of {', '.join(VERBS)}.")
-        if action[verbs[0]] not in ids:
+            raise BadInput(f"actions.{place}: name exactly one of {', '.join((*VERBS, SET))}.")
+        if verbs != [SET] and action[verbs[0]] not in ids:
             raise BadInput(f"actions.{place}: no request has the id {action[verbs[0]]!r}.")
         if "method" in action and verbs != ["preempt"]:
             raise BadInput(f"actions.{place}: method goes with preempt alone.")

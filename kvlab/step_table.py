@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from kvlab.errors import printable
+
 GAP = "  "
 HARD_SPACE = "\N{NO-BREAK SPACE}"
 """Keeps one request's words on one line while a cell is wrapped; printed as a plain space."""
@@ -212,6 +214,6 @@ def counted(number: int, noun: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A token's text with its spaces and line ends visible."""
-    shown = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
+    """A token's text with its line ends, and all else that cannot be seen, written out."""
+    shown = printable(text.replace("\\", "\\\\"))
     return f'"{shown}"'

@@ -33,6 +33,8 @@ VictimFunction = Callable[[Sequence["Candidate"], str], str]
 
 MOST_BLOCKS = 1_000_000
 MOST_BLOCK_SIZE = 4_096
+MOST_SLOTS = 1 << 22
+"""Of a pool that is to be shown: whoever replays a run keeps a cell for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

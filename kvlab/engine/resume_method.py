@@ -30,7 +30,7 @@ class ResumeMethod:
     """
 
     def __init__(self, method: str, swap: Swap, costs: Callable[[], CostModel]) -> None:
-        self._method = method
+        self.method = method  # may be another later in a run
         self._swap = swap
         self._measure = costs
         self._costs: CostModel | None = None
@@ -46,7 +46,7 @@ class ResumeMethod:
         Without KV there is nothing to store. Swap falls back to recompute when the host pool has no
         room for the request's KV; so does auto, with both estimates given all the same.
         """
-        method = asked or self._method
+        method = asked or self.method
         if method not in ("swap", "auto") or not request.computed:
             return Choice("recompute")
         fallback = None if self._swap.fits(request) else "host_full"

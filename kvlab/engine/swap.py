@@ -56,9 +56,9 @@ class Copy:
 class Swap:
     """The host pool and the copies in flight.
 
-    With `rate` None a copy is complete when its start returns. With a rate, `advance` moves so many
-    blocks a step in all, oldest copy first, out before in; `retire` gives the GPU blocks of finished
-    copies out back at the start of the next step.
+    With `rate` None a copy is complete when its start returns. With a rate, so many blocks a step
+    are moved in all: `advance` moves them, oldest copy first, out before in; `retire` gives the GPU
+    blocks of finished copies out back at the start of the next step.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Swap:
         self._mover = mover
         self._journal = journal
         self._rate = rate
+        self._left = rate  # of the step's share of blocks to move; None: no limit
         self._unsafe = unsafe
         self._release_early = "reuse_before_copied" in unsafe
         self._written: dict[str, list[tuple[int, ...]]] = {}  # what each stored request wrote
@@ -134,7 +135,7 @@ class Swap:
         if self._release_early:
             self._release_gpu_blocks(copy)
         elif self._rate is None:
-            self._move(copy, None)
+            self._move(copy)
             self._retire_out(copy)
         return bool(request.host_table)
 
@@ -159,7 +160,7 @@ class Swap:
 
     def retire(self) -> None:
         """At the start of a step: the GPU blocks of complete copies out become free."""
-        self.failed = False
+        self.failed, self._left = False, self._rate
         self._retire_complete()
 
     def _retire_complete(self) -> None:
@@ -175,22 +176,25 @@ class Swap:
         False: the copy failed, the request has no stored KV any more. With a rate the request is
         SWAPPING_IN until `advance` completes the copy, else RUNNING with its table on return.
         """
-        pool = self._space.pool
-        blocks = pool.allocate(len(request.host_table))
+        copy = self._start_in(request, self._allocate(request, len(request.host_table), logical=0))
+        if self._rate is None:
+            self._move(copy)
+            if copy.complete:
+                self._finish_in(copy)
+        return bool(request.host_table) or bool(request.table)
+
+    def _allocate(self, request: Request, count: int, logical: int) -> list[int]:
+        """Blocks for stored KV, from logical index `logical` on."""
+        blocks = self._space.pool.allocate(count)
         self._journal.record(
             BlockAllocated,
             id=request.id,
             why="restore",
             blocks=tuple(blocks),
-            logical=0,
-            free=pool.free,
+            logical=logical,
+            free=self._space.pool.free,
         )
-        copy = self._start_in(request, blocks)
-        if self._rate is None:
-            self._move(copy, None)
-            if copy.complete:
-                self._finish_in(copy)
-        return bool(request.host_table) or bool(request.table)
+        return blocks
 
     def _start_in(self, request: Request, blocks: list[int]) -> Copy:
         copy = self._new_copy("in", request, blocks, request.host_table[:])
@@ -209,7 +213,7 @@ class Swap:
     def start_in_too_early(self, request: Request, ending: list[Request]) -> None:
         """Unsafe: copy into blocks of `ending` requests, which are still to be read in this step.
 
-        The first blocks are moved before the model runs; the copy is settled after it.
+        The step's share of blocks is moved before the model runs; the copy is settled after it.
         """
         pool, stored = self._space.pool, len(request.host_table)
         victims = [(r, at, b) for r in ending for at, b in enumerate(r.table)][:stored]
@@ -217,12 +221,13 @@ class Swap:
         pool.share(blocks)
         for block in blocks:
             pool.forget(block)  # what it could be found by is about to be written over
-        blocks += pool.allocate(stored - len(blocks))
+        if len(blocks) < stored:
+            blocks += self._allocate(request, stored - len(blocks), logical=len(blocks))
         size = self._space.config.block_size
         used = [(block, min(size, r.computed - at * size)) for r, at, block in victims]
         before = self._mover.fingerprints(used)
         copy = self._start_in(request, blocks)
-        self._move(copy, self._rate)
+        self._move(copy)
         for (owner, at, block), old, new in zip(
             victims, before, self._mover.fingerprints(used), strict=True
         ):
@@ -247,22 +252,23 @@ class Swap:
     # Moving.
 
     def advance(self) -> None:
-        """At the end of a step: move the step's share of blocks, out before in, oldest first."""
-        left = self._rate
+        """At the end of a step: move what is left of its share of blocks, out before in, oldest
+        first."""
         for direction in ("out", "in"):
             for copy in self.in_flight:
-                if copy.direction == direction and not copy.complete and left != 0:
-                    before = copy.done
-                    self._move(copy, left)
-                    left = None if left is None else left - (copy.done - before)
+                if copy.direction == direction and not copy.complete:
+                    self._move(copy)
         for copy in self.in_flight:
             if copy.direction == "in" and copy.complete:
                 self._finish_in(copy)
         if self._release_early:
             self._retire_complete()  # their blocks were given away long ago
 
-    def _move(self, copy: Copy, most: int | None) -> None:
-        pairs = copy.next_pairs(most)
+    def _move(self, copy: Copy) -> None:
+        """Move the copy's next blocks, within the step's share."""
+        if self._left == 0:
+            return
+        pairs = copy.next_pairs(self._left)
         out = copy.direction == "out"
         try:
             if out:
@@ -274,6 +280,8 @@ class Swap:
             self._fail(copy, str(error))
             return
         copy.done += len(pairs)
+        if self._left is not None:
+            self._left -= len(pairs)
         self.moved.append((copy, len(pairs)))
         self._journal.record(
             SwapOutAdvanced if out else SwapInAdvanced,

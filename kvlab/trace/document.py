@@ -7,15 +7,15 @@ every machine; seconds and measured values (checksums, norms) lie apart from the
 from __future__ import annotations
 
 import json
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kvlab.errors import BadInput
+from kvlab.files import write_whole
 from kvlab.schemas import check_trace
 from kvlab.trace import replay
+from kvlab.trace.check import check_data, check_story
 
 FORMAT = "kvlab-trace"
 VERSION = 1
@@ -66,23 +66,11 @@ class Trace:
 
     def write(self, path: str | Path) -> None:
         """Write the document, whole or not at all. Raises BadInput when it cannot be written."""
-        path = Path(path)
-        text = json.dumps(self.document | {"recorded": True}, ensure_ascii=False, indent=None)
-        if path.is_symlink():  # the file that it leads to is replaced, whole or not at all
-            path = path.resolve()
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            if path.is_symlink() or (path.exists() and not path.is_file()):  # /dev/stdout, say
-                path.write_text(text + "\n", encoding="utf-8")
-                return
-            temporary.write_text(text + "\n", encoding="utf-8")
-            temporary.replace(path)
-        except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise BadInput(f"{path} cannot be written ({reason}).") from None
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        write_whole(path, self.as_text())
+
+    def as_text(self) -> str:
+        """The document as it stands in a file: a run just made is a recorded one from then on."""
+        return json.dumps(self.document | {"recorded": True}, ensure_ascii=False) + "\n"
 
     @classmethod
     def read(cls, path: str | Path) -> Trace:
@@ -101,55 +89,19 @@ class Trace:
 
     @classmethod
     def from_json(cls, document: Any, what: str = "trace") -> Trace:
-        """Check a parsed document: form, version, and that it can be replayed to its end."""
+        """Check a parsed document: form, version, and that it tells one story to its end."""
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise BadInput(f'{what}: not a kvlab trace (its "format" is not {FORMAT!r}).')
         version = document.get("version")
-        if not isinstance(version, int) or version > VERSION:
+        if type(version) is int and version > VERSION:
             raise BadInput(
-                f"{what}: version {version!r} is newer than {VERSION}, the newest that this "
+                f"{what}: version {version} is newer than {VERSION}, the newest that this "
                 "kvlab reads; update kvlab."
             )
+        if type(version) is not int or version < 1:
+            said = f"the version {version!r}" if "version" in document else "no version"
+            raise BadInput(f"{what}: has {said} where a trace has a whole number from 1 on.")
+        check_data(document, what)
         check_trace(document, what)
-        check_replays(document, what)
+        check_story(document, what)
         return cls(document)
-
-
-PLACES = ("block", "blocks", "host_blocks", "source", "logical", "slot", "first")
-"""Fields that count from 0; Python would take a negative one from the end."""
-
-
-def check_replays(document: dict[str, Any], what: str) -> None:
-    """Raise BadInput at the first event that does not fit the state before it."""
-    pool = document["pool"]
-    state = replay.empty_state(pool["num_blocks"], pool["block_size"], pool["host_blocks"])
-    for at, event in enumerate(document["events"]):
-        try:
-            refuse_negative(event)
-            replay.apply(state, event)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            raise BadInput(
-                f"{what}: event {at} ({event['kind']}, step {event['step']}) does not fit the "
-                f"state before it ({error!r})."
-            ) from None
-    check_steps(document, what)
-
-
-def refuse_negative(event: dict[str, Any]) -> None:
-    for field in PLACES:
-        value = event.get(field, 0)
-        if (min(value, default=0) if isinstance(value, list) else value) < 0:
-            raise IndexError(f"{field} = {value}")
-
-
-def check_steps(document: dict[str, Any], what: str) -> None:
-    """Raise BadInput unless the steps cut the events into spans, in order and each of its own."""
-    events, end, number = document["events"], 0, 0
-    for place, step in enumerate(document["steps"]):
-        if step["first"] != end or step["end"] < step["first"] or step["step"] <= number:
-            raise BadInput(f"{what}: steps.{place} does not follow the one before it.")
-        end, number = step["end"], step["step"]
-        if any(event["step"] != number for event in events[step["first"] : end]):
-            raise BadInput(f"{what}: steps.{place} covers events of another step than {number}.")
-    if end != len(events):
-        raise BadInput(f"{what}: the steps cover {end} of {len(events)} events.")

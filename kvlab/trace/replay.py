@@ -28,7 +28,11 @@ EventJson = dict[str, Any]
 
 
 def empty_state(num_blocks: int, block_size: int, host_blocks: int) -> State:
-    """Before the first event: every block is free and nothing was ever written."""
+    """Before the first event: every block is free and nothing was ever written.
+
+    A list of cells is never changed, only replaced: until then all blocks have one.
+    """
+    empty: list[Any] = [None] * block_size
     return {
         "step": 0,
         "free": num_blocks,
@@ -40,13 +44,12 @@ def empty_state(num_blocks: int, block_size: int, host_blocks: int) -> State:
                 "owners": [],
                 "cached": False,
                 "damaged": False,
-                "cells": [None] * block_size,
+                "cells": empty,
             }
             for _ in range(num_blocks)
         ],
         "host_blocks": [
-            {"status": "free", "owner": None, "cells": [None] * block_size}
-            for _ in range(host_blocks)
+            {"status": "free", "owner": None, "cells": empty} for _ in range(host_blocks)
         ],
         "requests": {},
     }
@@ -76,9 +79,24 @@ def apply(state: State, event: EventJson) -> None:
     change = CHANGES.get(event["kind"])
     if change:
         change(state, event)
-    state["free"] = sum(block["status"] == "free" for block in state["blocks"])
-    state["in_flight"] = sum(block["status"] == "in_flight" for block in state["blocks"])
-    state["host_free"] = sum(block["status"] == "free" for block in state["host_blocks"])
+
+
+def set_status(state: State, block: dict[str, Any], status: str) -> None:
+    """A GPU block's new status, with the pool's counts kept in step."""
+    for name in ("free", "in_flight"):
+        state[name] += (status == name) - (block["status"] == name)
+    block["status"] = status
+
+
+def set_host_status(state: State, block: dict[str, Any], status: str) -> None:
+    """The same for a host block."""
+    state["host_free"] += (status == "free") - (block["status"] == "free")
+    block["status"] = status
+
+
+def with_live(cells: list[Any], live: bool) -> list[Any]:
+    """The cells, all in use by an owner or all ghosts."""
+    return [cell and {**cell, "live": live} for cell in cells]
 
 
 def step_started(state: State, event: EventJson) -> None:
@@ -126,9 +144,9 @@ def block_allocated(state: State, event: EventJson) -> None:
     request["unmet"] = None
     for block_id in event["blocks"]:
         block = state["blocks"][block_id]
-        block.update(status="held", owners=[event["id"]], cached=False, damaged=False)
-        for cell in filter(None, block["cells"]):
-            cell["live"] = False
+        set_status(state, block, "held")
+        block.update(owners=[event["id"]], cached=False, damaged=False)
+        block["cells"] = with_live(block["cells"], False)
         request["table"].append(block_id)
 
 
@@ -136,10 +154,9 @@ def block_shared(state: State, event: EventJson) -> None:
     request = state["requests"][event["id"]]
     for block_id in event["blocks"]:
         block = state["blocks"][block_id]
-        block["status"] = "held"
+        set_status(state, block, "held")
         block["owners"].append(event["id"])
-        for cell in filter(None, block["cells"]):
-            cell["live"] = True
+        block["cells"] = with_live(block["cells"], True)
         request["table"].append(block_id)
     request["kv"] += event["tokens"]
 
@@ -147,11 +164,12 @@ def block_shared(state: State, event: EventJson) -> None:
 def block_copied(state: State, event: EventJson) -> None:
     request = state["requests"][event["id"]]
     source, block = state["blocks"][event["source"]], state["blocks"][event["block"]]
-    block.update(status="held", owners=[event["id"]], cached=False, damaged=source["damaged"])
+    set_status(state, block, "held")
+    block.update(owners=[event["id"]], cached=False, damaged=source["damaged"])
     block["cells"] = [cell and {**cell, "id": event["id"]} for cell in source["cells"]]
     source["owners"].remove(event["id"])
     if not source["owners"]:  # a copy under way still reads it
-        source["status"] = "in_flight"
+        set_status(state, source, "in_flight")
     request["table"][event["logical"]] = event["block"]
 
 
@@ -170,11 +188,14 @@ def block_released(state: State, event: EventJson) -> None:
         if event["id"] in block["owners"]:
             block["owners"].remove(event["id"])
         if block_id in event["freed"]:
-            block.update(status="free", cached=block_id in event["cached"])
-            for cell in filter(None, block["cells"]):
-                cell["live"] = False
-        else:  # the last table gone, a copy still reads it
-            block["status"] = "held" if block["owners"] else "in_flight"
+            set_status(state, block, "free")
+            block["cached"] = block_id in event["cached"]
+            block["cells"] = with_live(block["cells"], False)
+        elif block["owners"]:
+            set_status(state, block, "held")
+        else:  # the last table gone, a copy still reads it, or fills it for somebody else
+            set_status(state, block, "in_flight")
+            block["damaged"] = False
     request["table"] = [block for block in request["table"] if block not in event["blocks"]]
     if not request["table"]:  # before a swap only the blocks without KV go
         request["kv"] = 0
@@ -190,7 +211,8 @@ def paused(state: State, event: EventJson) -> None:
 
 
 def kv_written(state: State, event: EventJson) -> None:
-    cells = state["blocks"][event["block"]]["cells"]
+    block = state["blocks"][event["block"]]
+    cells = list(block["cells"])
     for offset, position in enumerate(range(event["first"], event["last"] + 1)):
         cells[event["slot"] + offset] = {
             "id": event["id"],
@@ -198,6 +220,7 @@ def kv_written(state: State, event: EventJson) -> None:
             "how": event["why"],
             "live": True,
         }
+    block["cells"] = cells
     state["requests"][event["id"]]["kv"] = event["last"] + 1
 
 
@@ -218,11 +241,11 @@ def swap_out_started(state: State, event: EventJson) -> None:
         block = state["blocks"][block_id]
         block["owners"].remove(event["id"])
         if not block["owners"]:
-            block["status"] = "in_flight"
+            set_status(state, block, "in_flight")
     for host_id in event["host_blocks"]:
-        state["host_blocks"][host_id].update(status="held", owner=event["id"])
-        for cell in filter(None, state["host_blocks"][host_id]["cells"]):
-            cell["live"] = False
+        host = state["host_blocks"][host_id]
+        set_host_status(state, host, "held")
+        host.update(owner=event["id"], cells=with_live(host["cells"], False))
 
 
 def swap_out_advanced(state: State, event: EventJson) -> None:
@@ -242,7 +265,11 @@ def swap_out_finished(state: State, event: EventJson) -> None:
 def swap_in_started(state: State, event: EventJson) -> None:
     state["requests"][event["id"]].update(state="swapping_in", table=[])
     for block_id in event["blocks"]:
-        state["blocks"][block_id].update(status="in_flight", owners=[])
+        block = state["blocks"][block_id]
+        if event["id"] in block["owners"]:
+            block["owners"].remove(event["id"])
+        if not block["owners"]:  # else a copy begins before the last read (unsafe)
+            set_status(state, block, "in_flight")
 
 
 def swap_in_advanced(state: State, event: EventJson) -> None:
@@ -258,7 +285,8 @@ def swap_in_finished(state: State, event: EventJson) -> None:
     left = event["kv"]
     for block_id in event["blocks"]:
         block = state["blocks"][block_id]
-        block.update(status="held", owners=[event["id"]])
+        set_status(state, block, "held")
+        block["owners"].append(event["id"])
         # Whatever came back is in use, another request's values too where an ordering was broken.
         block["cells"] = [
             cell and {**cell, "live": slot < left} for slot, cell in enumerate(block["cells"])
@@ -276,9 +304,9 @@ def damage_found(state: State, event: EventJson) -> None:
 
 def host_block_released(state: State, event: EventJson) -> None:
     for host_id in event["host_blocks"]:
-        state["host_blocks"][host_id].update(status="free", owner=None)
-        for cell in filter(None, state["host_blocks"][host_id]["cells"]):
-            cell["live"] = False
+        host = state["host_blocks"][host_id]
+        set_host_status(state, host, "free")
+        host.update(owner=None, cells=with_live(host["cells"], False))
     state["requests"][event["id"]].update(host_table=[], host_kv=0)
 
 

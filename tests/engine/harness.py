@@ -259,6 +259,8 @@ class Lab:
         self._note_delivered(report.events)
         if self._check:
             self.look(state)
+            moved = sum(copy.blocks for copy in report.copies)
+            assert moved <= (self.config.copy_blocks_per_step or moved), f"{moved} blocks moved"
         return report
 
     def run(self, most: int = 5_000) -> Record:
@@ -384,8 +386,13 @@ class Lab:
             assert seen["preemptions"] == request.preemptions
             if request.state is not RequestState.SWAPPING_OUT:
                 assert (seen["kv"], seen["host_kv"]) == (request.computed, request.host_kv), id
-            for block in request.table:
-                assert id in fold["blocks"][block]["owners"]
+        for block, seen in enumerate(fold["blocks"]):
+            owners = [r.id for r in self.engine.requests.values() if block in r.table]
+            assert sorted(seen["owners"]) == sorted(owners), f"block {block}: other owners"
+            free = self.engine._space.pool.is_free(block)
+            assert (seen["status"] == "free") == free, f"block {block}: {seen['status']}"
+            if free:
+                assert seen["cached"] == self.engine._space.pool.is_cached(block)
 
     def _look_at_cells(self) -> None:
         """Every position that counts as computed or stored lies in its slot."""

@@ -6,14 +6,14 @@ the fold of the events, outputs that are prefixes of the oracle's. Here the ends
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvlab.engine.config import FREE_ORDERS, VICTIMS, EngineConfig
+from kvlab.engine.config import FREE_ORDERS, UNSAFE, VICTIMS, EngineConfig
 from kvlab.engine.engine import Action
 from kvlab.engine.request import Request
 from tests.engine.harness import (
@@ -132,16 +132,15 @@ def failing_cells(work: Workload) -> CellRunner:
 
 def run_workload(work: Workload, runner: Any = None) -> tuple[Record, dict[str, list[int]]]:
     """Run to the end, looking after every step; also what a pool that never runs out gives."""
-    config = work.config
     runner = runner or failing_cells(work)
-    expected = oracle_outputs(config, work.requests, fresh_like(runner, config))
-    lab = Lab(
-        config,
-        work.requests,
-        work.actions,
-        runner,
-        expected=expected,
-    )
+    expected = oracle_outputs(work.config, work.requests, fresh_like(runner, work.config))
+    return run_to_the_end(work, runner, expected), expected
+
+
+def run_to_the_end(
+    work: Workload, runner: Any, expected: dict[str, list[int]] | None = None
+) -> Record:
+    lab = Lab(work.config, work.requests, work.actions, runner, expected=expected)
     last_action = max([action.step for action in work.actions], default=0)
     quiet_since = 0
     while lab.engine.has_work or not lab.record.reports:
@@ -149,7 +148,7 @@ def run_workload(work: Workload, runner: Any = None) -> tuple[Record, dict[str, 
         if report.emitted or report.finished or report.step <= last_action + 7:
             quiet_since = report.step
         assert report.step - quiet_since < QUIET, "the run does not end"
-    return lab.record, expected
+    return lab.record
 
 
 def judge_ends(work: Workload, record: Record, expected: dict[str, list[int]]) -> None:
@@ -201,6 +200,28 @@ def test_random_workloads_end_with_the_oracles_tokens(work: Workload) -> None:
 def test_random_workloads_on_the_model(work: Workload) -> None:
     """The same with bytes and tokens: fewer, since each takes longer."""
     judge_ends(work, *run_workload(work, model_runner(work.config)))
+
+
+def with_broken_orderings(work: Workload, unsafe: tuple[str, ...]) -> Workload:
+    config = replace(work.config, method="swap", host_blocks=8, unsafe=unsafe)
+    return replace(work, config=config)
+
+
+@profile(150)
+@given(
+    st.builds(
+        with_broken_orderings,
+        workloads(),
+        st.lists(st.sampled_from(UNSAFE), min_size=1, unique=True).map(tuple),
+    )
+)
+def test_broken_orderings_damage_values_and_nothing_else(work: Workload) -> None:
+    """Whatever the unsafe switches break: the accounts, the copies' rate and the folded events do
+    not; every request ends and every block comes back."""
+    record = run_to_the_end(work, failing_cells(work))
+    assert all(request.finish_reason for request in record.engine.requests.values())
+    state = record.states[-1]
+    assert (state.free, state.host_free) == (work.config.num_blocks, work.config.host_blocks)
 
 
 @pytest.mark.full

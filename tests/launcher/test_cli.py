@@ -147,3 +147,114 @@ def test_the_doctor_tells_by_its_status_whether_the_lab_can_run(
         monkeypatch.setattr(kvlab.doctor, "examine", lambda root, found=found: found)
         assert cli.main(["doctor"]) == status
         assert capsys.readouterr().out == "all of it\n"
+
+
+# Help.
+
+
+def test_help_cuts_no_sentence_off_and_names_what_is_shipped(capsys: pytest.CaptureFixture[str]):
+    for command in ([], ["bench"], ["model"]):
+        assert cli.main([*command, "--help"]) == 0
+        assert "..." not in capsys.readouterr().out.replace("[ARGS]...", "")
+    assert cli.main(["run", "--help"]) == 0
+    shown = capsys.readouterr().out
+    for name in ("figure-1", "storm", "waiting-frees-nothing"):
+        assert name in shown
+
+
+# Where the output goes.
+
+STAND_INS = [
+    word
+    for id in "AB"
+    for word in ("--set", "model=null", "--set", f"requests.{id}.prompt=[1,2,3,4,5,6,7]")
+]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell opens and closes the streams")
+@pytest.mark.parametrize(
+    ("command", "streams", "status", "words"),
+    [
+        ("run figure-5", ">/dev/full", 2, "the output cannot be written (No space left on device)"),
+        ("run figure-5", "| head -c 10", 0, ""),
+        ("run figure-5", ">&-", 0, ""),
+        ("run figure-5 --json -", ">/dev/null", 2, "--json -: stdout has the table"),
+        ("run nowhere", ">&- 2>&-", 2, ""),
+        ("run nowhere", "2>/dev/full", 2, ""),
+    ],
+)
+def test_a_stream_that_is_closed_or_full(command: str, streams: str, status: int, words: str):
+    if "/dev/full" in streams and not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full here")
+    settings = " ".join(f"'{word}'" for word in STAND_INS) if "figure" in command else ""
+    done = subprocess.run(
+        [
+            "bash",
+            "-o",
+            "pipefail",
+            "-c",
+            f"'{sys.executable}' -m kvlab {command} {settings} {streams}",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "KVLAB_AS_IT_IS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    assert words in done.stderr
+    assert done.stderr.count("\n") == bool(words)
+
+
+def test_a_trace_that_has_no_place_is_refused_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    import kvlab.run
+
+    monkeypatch.setattr(kvlab.run, "run_scenario", lambda *_, **__: pytest.fail("it ran"))
+    for target in (tmp_path, tmp_path / "missing" / "t.json", tmp_path / ("x" * 300)):
+        assert cli.main(["run", "figure-5", "--json", str(target)]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.startswith(f"kvlab: --json: {str(target)[:100]}")
+        assert said.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("summary", [[], ["--summary"]])
+def test_the_result_is_printed_though_the_trace_could_not_be_written(
+    summary: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    from kvlab.trace.document import Trace
+
+    def full(trace: Trace, path: Path) -> None:
+        raise BadInput(f"{path} cannot be written (No space left on device).")
+
+    monkeypatch.setattr(Trace, "write", full)
+    target = str(tmp_path / "t.json")
+    assert cli.main(["run", "figure-5", *STAND_INS, *summary, "--json", target]) == 2
+    said = capsys.readouterr()
+    assert "figure-5" in said.out
+    assert said.err == f"kvlab: {target} cannot be written (No space left on device).\n"
+
+
+@pytest.mark.parametrize("sign", ["\n", "\r", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u2028"])
+def test_what_cannot_be_seen_is_written_out_in_a_message(
+    sign: str, capsys: pytest.CaptureFixture[str]
+):
+    escaped = sign.encode("unicode_escape").decode()
+    for arguments in (
+        [f"a{sign}b"],
+        ["figure-5", "--set", f"requests.a{sign}b.seed=1"],
+        ["figure-5", "--set", f"engine.a{sign}b=1"],
+        ["figure-5", "--set", f'requests.B.id="a{escaped}b"'],
+        ["figure-5", "--json", f"nowhere/a{sign}b/t.json"],
+        ["figure-5", f"--a{sign}b"],
+    ):
+        assert cli.main(["run", *arguments]) == 2
+        line = capsys.readouterr().err.removesuffix("\n")
+        assert line.isprintable(), arguments

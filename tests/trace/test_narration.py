@@ -30,7 +30,11 @@ SAMPLES = {
 # Fields besides `why` that choose among sentences.
 CHOICES: dict[str, dict[str, list[Any]]] = {
     "step_started": {"running": [[], ["A"]], "waiting": [[], ["B"]], "paused": [[], ["C"]]},
-    "action_taken": {"action": ["abort", "preempt", "pause", "resume"]},
+    "action_taken": {"action": ["abort", "preempt", "pause", "resume", "next_victim"]},
+    "setting_changed": {
+        "setting": ["method", "victim", "free_order"],
+        "why": ["taken", "same"],
+    },
     "admitted": {"from_cache": [0, 4]},
     "resumed": {"from_cache": [0, 4]},
     "block_needed": {"free": [0, 1], "logical": [0, 2], "needs": [1, 2]},

@@ -132,7 +132,7 @@ KEYS = {
     "unsafe",
     "requests": "id prompt max_tokens arrival_step priority temperature top_p top_k seed n stop "
     "logprobs ignore_eos",
-    "actions": "step abort preempt pause resume method",
+    "actions": "step abort preempt pause resume next_victim set method",
 }
 
 
