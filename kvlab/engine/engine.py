@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kvlab.engine.actions import Action as Action
+from kvlab.engine.actions import Change
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.cost_model import CostModel
 from kvlab.engine.events import (
@@ -16,6 +18,7 @@ from kvlab.engine.events import (
     Event,
     Finished,
     KvWritten,
+    SettingChanged,
     StepStarted,
     StormDetected,
     TokenDelivered,
@@ -31,19 +34,6 @@ from kvlab.engine.scheduler import Scheduler, StepPlan
 from kvlab.engine.storm import Storm, StormWatch
 from kvlab.engine.swap import Swap
 from kvlab.errors import BadInput
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
-    """Something done from outside at the start of a step: abort, preempt, pause or resume a request.
-
-    `method` (recompute | swap) goes with preempt; None leaves it to the engine.
-    """
-
-    step: int
-    action: str
-    id: str
-    method: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +82,7 @@ class Engine:
         )
         self._ids: set[str] = set()  # of all requests, forks that are still to come included
         self._pending: list[Request] = []  # they arrive later, in order of arrival
-        self._actions: list[Action] = []
+        self._actions: list[Action | Change] = []
         self._streams: dict[str, TextStream] = {}
         self._forks: dict[str, list[str]] = {}
         self._finished: list[str] = []
@@ -134,9 +124,12 @@ class Engine:
         """A request and the forks that it has by now: the samples of one prompt."""
         return [self.requests[of] for of in (id, *self._forks.get(id, ()))]
 
-    def add_action(self, action: Action) -> None:
-        """Carry out an action at the start of a later step. Raises BadInput for an unknown id."""
-        if action.id not in self.requests:
+    def add_action(self, action: Action | Change) -> None:
+        """Carry out an action at the start of a later step. Raises BadInput for an unknown id, and
+        for a setting or a value that cannot be."""
+        if isinstance(action, Change):
+            action.applied(self.config)
+        elif action.id not in self.requests:
             raise BadInput(f"action at step {action.step}: no request has the id {action.id!r}.")
         self._actions.append(action)
 
@@ -261,11 +254,26 @@ class Engine:
         due = [action for action in self._actions if action.step <= self.steps]
         self._actions = [action for action in self._actions if action.step > self.steps]
         for action in due:
+            if isinstance(action, Change):
+                self._change(action)
+                continue
             request = self.requests[action.id]
             why = self._applicable(action, request)
             self._journal.record(ActionTaken, id=action.id, action=action.action, why=why)
             if why == "taken":
                 self._carry_out(action, request)
+
+    def _change(self, change: Change) -> None:
+        before = getattr(self.config, change.setting)
+        self._journal.record(
+            SettingChanged,
+            setting=change.setting,
+            value=change.value,
+            before=before if isinstance(before, str) else "function",
+            why="same" if before == change.value else "taken",
+        )
+        self.config = change.applied(self.config)
+        self._scheduler.follow(self.config)
 
     def _applicable(self, action: Action, request: Request) -> str:
         samples = self.samples(request.id) if action.action == "abort" else [request]
@@ -274,6 +282,7 @@ class Engine:
         runs = request.state in (RequestState.RUNNING, RequestState.PAUSED)
         fits = {
             "abort": True,
+            "next_victim": True,
             "preempt": runs,
             "pause": request.state is RequestState.RUNNING,
             "resume": request.state is RequestState.PAUSED,
@@ -290,6 +299,8 @@ class Engine:
             self._scheduler.preempt(request, need_of=None, why="action", method=action.method)
         elif action.action == "pause":
             self._scheduler.pause(request, need_of=None)
+        elif action.action == "next_victim":
+            self._scheduler.next_victim = request
         else:
             self._scheduler.unpause(request)
 

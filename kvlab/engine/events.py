@@ -61,7 +61,20 @@ class ActionTaken(Event):
     """The scenario acted at the start of this step. why: taken | ended | not_running (both ignored)."""
 
     id: str
-    action: str  # abort | preempt | pause | resume
+    action: str  # abort | preempt | pause | resume | next_victim
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingChanged(Event):
+    """From this step on an engine setting (method | victim | free_order) has another value.
+
+    why: taken | same (it had that value before).
+    """
+
+    setting: str
+    value: str
+    before: str
     why: str
 
 
@@ -192,9 +205,9 @@ class Preempted(Event):
     """A running request lost its place in the batch.
 
     `need_of` is the request that needed a block (None: an action asked for it). `victim` is the
-    policy that chose it, with the sentence key `why`. `method` is what will be done; when the
-    engine's method could not be had, `fallback` says why (host_full | copy_failed).
-    `reclaimable` of its `held` blocks become free.
+    policy that chose it (`action`: a scenario named it), with the sentence key `why`. `method` is
+    what will be done; when the engine's method could not be had, `fallback` says why (host_full |
+    copy_failed). `reclaimable` of its `held` blocks become free.
     """
 
     id: str

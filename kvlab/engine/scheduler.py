@@ -71,6 +71,7 @@ class Scheduler:
         self.config = config
         self.running: list[Request] = []
         self.waiting: list[Request] = []
+        self.next_victim: Request | None = None  # named by an action, until it can be chosen
         self._space = space
         self._swap = swap
         self._method = method
@@ -81,6 +82,14 @@ class Scheduler:
 
     def _new_plan(self) -> StepPlan:
         return StepPlan(self.config.step_tokens or NO_LIMIT, {}, [], [], [], [])
+
+    def follow(self, config: EngineConfig) -> None:
+        """Decide by another method, victim or free order from now on."""
+        if config.victim != self.config.victim:
+            self._policy = VictimPolicy(config.victim, config.victim_seed)
+        self._method.method = config.method
+        self._space.pool.free_order = config.free_order
+        self.config = config
 
     # The queue.
 
@@ -238,15 +247,16 @@ class Scheduler:
                 return request.live and self._stall(request, needs, "nothing_released")
             if pool.free + self._swap.blocks_to_come >= needs:
                 return self._stall(request, needs, "copy_in_flight")
-            victim = self._choose_victim(request)
-            if victim is None:
+            chosen = self._choose_victim(request)
+            if chosen is None:
                 copying = bool(self._swap.in_flight)
                 return self._stall(
                     request, needs, "copy_in_flight" if copying else "none_reclaimable"
                 )
+            victim, why = chosen
             if not victim.live:  # the requester ended with its own policy error
                 return False
-            self.preempt(victim, need_of=request.id, why=self._policy.name)
+            self.preempt(victim, need_of=request.id, why=why)
             if victim is request:
                 return False
         return True
@@ -268,12 +278,17 @@ class Scheduler:
             and (pausing or self._space.pool.reclaimable(request.table) > 0)
         ]
 
-    def _choose_victim(self, in_need: Request, *, pausing: bool = False) -> Request | None:
-        """The policy's choice; None when nobody would yield anything. A policy that fails ends the
-        request in need, which is returned."""
+    def _choose_victim(
+        self, in_need: Request, *, pausing: bool = False
+    ) -> tuple[Request, str] | None:
+        """The policy's choice and the policy, or whom an action named; None when nobody would yield
+        anything. A policy that fails ends the request in need, which is returned."""
         candidates = self._candidates(pausing)
         if not candidates or (candidates == [in_need] and (pausing or self._swap.in_flight)):
             return None
+        if self.next_victim in candidates:
+            named, self.next_victim = self.next_victim, None
+            return named, "action"
         paused = [request for request in candidates if request.state is RequestState.PAUSED]
         if paused and not any(
             r.state is RequestState.RUNNING for r in candidates if r is not in_need
@@ -288,8 +303,8 @@ class Scheduler:
             chosen = self._policy.choose(views, in_need.id)
         except PolicyError as error:
             self._end(in_need, "error", f"no victim could be chosen: {error}")
-            return in_need
-        return next(request for request in candidates if request.id == chosen)
+            return in_need, self._policy.name
+        return next(request for request in candidates if request.id == chosen), self._policy.name
 
     def _spare_robbed(self, candidates: list[Request]) -> list[Request]:
         """Who was preempted while it recovered is left alone until it has its next token.
@@ -316,9 +331,9 @@ class Scheduler:
         """Method pause_only: a victim is skipped, once for each shortage; nothing is released."""
         if any(request.paused_for == in_need.id for request in self.running):
             return
-        victim = self._choose_victim(in_need, pausing=True)
-        if victim is not None and victim.live:
-            self.pause(victim, need_of=in_need.id)
+        chosen = self._choose_victim(in_need, pausing=True)
+        if chosen is not None and chosen[0].live:
+            self.pause(chosen[0], need_of=in_need.id)
 
     def pause(self, request: Request, need_of: str | None) -> None:
         """Skip a running request's execution from now on; it keeps its blocks."""
@@ -378,7 +393,7 @@ class Scheduler:
             Preempted,
             id=request.id,
             need_of=need_of,
-            victim=self._policy.name if need_of else "action",
+            victim=why,
             why=why,
             method=choice.method,
             fallback=choice.fallback,

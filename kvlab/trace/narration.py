@@ -151,6 +151,8 @@ def _variants(event: Event) -> list[str]:
             return [who, *(["paused"] if event.get("paused") else [])]
         case "action_taken":
             return [event["action"] if why == "taken" else str(why)]
+        case "setting_changed":
+            return [event["setting"] if why == "taken" else str(why)]
         case "admitted":
             return ["cache"] if event["from_cache"] else []
         case "resumed":
