@@ -7,6 +7,8 @@ run), 2 the input or the machine does not fit: one sentence on stderr.
 from __future__ import annotations
 
 import contextlib
+import errno
+import inspect
 import json
 import os
 import sys
@@ -18,7 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kvlab.bench.cli import bench
-from kvlab.errors import BadInput
+from kvlab.errors import BadInput, printable
+from kvlab.export.cli import export
+from kvlab.files import same_file
 from kvlab.models.cli import model
 
 if TYPE_CHECKING:
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 ROOT = Path(__file__).resolve().parents[1]
+SHIPPED = sorted(path.stem for path in (ROOT / "kvlab" / "lessons" / "scenarios").glob("*.yaml"))
+OUTSIDE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}
+"""What can be wrong with the place that an output goes to: not our fault."""
 
 app = typer.Typer(
     name="kvlab",
@@ -38,6 +45,7 @@ app = typer.Typer(
 
 app.add_typer(bench, name="bench")
 app.add_typer(model, name="model")
+app.command()(export)
 
 Port = Annotated[
     int | None,
@@ -47,12 +55,12 @@ NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show the server's own log.")]
 
 
-@app.command()
+@app.command(epilog=f"Shipped scenarios: {', '.join(SHIPPED)}.")
 def run(
     scenario: Annotated[
         str,
         typer.Argument(
-            metavar="SCENARIO-or-FILE", help="A shipped one, such as figure-5, or a file."
+            metavar="SCENARIO-or-FILE", help="A shipped one, such as figure-5, or a file of yours."
         ),
     ],
     settings: Annotated[
@@ -67,18 +75,20 @@ def run(
     ] = None,
 ) -> None:
     """Run one scenario to its end and print what each step did."""
-    if trace is not None and (trace.is_dir() or not trace.absolute().parent.is_dir()):
-        raise BadInput(f"--json {trace}: give a file in a folder that exists")
-    if trace is not None and _same_file(trace, scenario):
-        raise BadInput(f"--json {trace}: that is the scenario itself; give another file")
+    if trace is not None:
+        _refuse_target(trace, scenario)
     # stdout belongs to the result, whatever a library may want to print.
     with contextlib.redirect_stdout(sys.stderr):
         from kvlab.run import run_scenario
         from kvlab.scenario import load_scenario
 
         result = run_scenario(load_scenario(scenario, settings or ()), on_step=_ticker())
+        unwritten = None
         if trace is not None:
-            result.trace.write(trace)
+            try:
+                result.trace.write(trace)
+            except BadInput as error:  # what the run has found is printed all the same
+                unwritten = error
     if summary:
         print(json.dumps(result.summary, allow_nan=False))
     else:
@@ -87,16 +97,24 @@ def run(
         words = result.trace.document["tokens"]
         table = step_table(result.summary, _width(), lambda token: words[str(token)])
         print(table, end="")
+    if unwritten is not None:
+        raise unwritten
     if trace is not None:
-        print(f"kvlab: trace written to {trace}", file=sys.stderr)
+        print(f"kvlab: trace written to {printable(str(trace))}", file=sys.stderr)
 
 
-def _same_file(one: Path, other: str) -> bool:
-    """Both are there and are one file; a name that no disk can hold is none."""
+def _refuse_target(trace: Path, scenario: str) -> None:
+    """Raise BadInput, before the run, where its trace could not be put."""
+    from kvlab.files import refuse_unwritable
+
+    if str(trace) == "-":
+        raise BadInput("--json -: stdout has the table or the summary; give the name of a file")
+    if same_file(trace, scenario):
+        raise BadInput(f"--json {trace}: that is the scenario itself; give another file")
     try:
-        return os.path.samefile(one, other)
-    except (OSError, ValueError):
-        return False
+        refuse_unwritable(trace)
+    except BadInput as error:
+        raise BadInput(f"--json: {error}") from None
 
 
 def _ticker() -> Any:
@@ -184,6 +202,79 @@ def app_command(
 
 
 @app.command()
+def site(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made where it is missing.")],
+    language: Annotated[str, typer.Option("--language", help="Of the player: en or de.")] = "en",
+    predict: Annotated[
+        bool, typer.Option("--predict", help="The pages ask before they show.")
+    ] = False,
+) -> None:
+    """Write all lessons as web pages into a folder, for any web server or for none."""
+    from kvlab.export.page import PageOptions
+    from kvlab.export.site import write_site
+
+    written = list(write_site(folder, PageOptions(language=language, predict=predict)))
+    print(f"kvlab: {len(written)} pages written; open {written[-1]}", file=sys.stderr)
+
+
+@app.command()
+def serve(
+    seats: Annotated[
+        int, typer.Option("--class", metavar="N", min=1, max=500, help="Seats: pages at a time.")
+    ] = 30,
+    ip: Annotated[
+        str,
+        typer.Option(
+            "--ip", metavar="ADDRESS", help="Address to listen on; 0.0.0.0: all of this machine's."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", help="Port; without it the next free one from 8866 on."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            help='What visitors must know; off 127.0.0.1 a new one by default. "none": nothing.',
+        ),
+    ] = None,
+    heated: Annotated[
+        int | None,
+        typer.Option(min=0, max=500, help="Kernels started ahead; as many as seats by default."),
+    ] = None,
+    memory: Annotated[
+        int,
+        typer.Option(
+            metavar="MIB", min=256, max=1_048_576, help="Memory of its own that a kernel may take."
+        ),
+    ] = 1_536,
+    frame: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="A course's origin that may frame the lab; repeat it."),
+    ] = None,
+    verbose: Verbose = False,
+    notebook: Annotated[
+        Path | None, typer.Option("--notebook", hidden=True, help="Another page than ours.")
+    ] = None,
+) -> None:
+    """Serve the lab to a room of people. Ctrl-C ends it."""
+    from kvlab.app.classroom import serve_class
+
+    serve_class(
+        notebook or ROOT / "notebooks" / "dashboard.ipynb",
+        seats=seats,
+        ip=ip,
+        port=port,
+        token=token,
+        heated=heated,
+        memory=memory * 1024 * 1024,
+        frame_ancestors=tuple(frame or ()),
+        verbose=verbose,
+    )
+
+
+@app.command()
 def record() -> None:
     """Run every shipped scenario on the CPU and write its trace into assets/traces again."""
     from kvlab.lessons.record import record_all
@@ -221,6 +312,7 @@ def suite_command(
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command; returns the exit status. Nothing but a bug in here raises."""
+    _describe_in_whole_sentences(app)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter is no error
@@ -236,10 +328,16 @@ def main(arguments: Sequence[str]) -> int:
         return _complain(_usage(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("stopped", INTERRUPTED)
-    except BrokenPipeError:
-        # The reader (`| head`) has seen enough; keep the interpreter's own flush from complaining.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader (`| head`) has seen enough
+        _silence(sys.stdout)
         return 0
+    except OSError as error:
+        if error.errno not in OUTSIDE:
+            return _our_fault(error)
+        _silence(sys.stdout)
+        return _complain(
+            f"{error.filename or 'the output'} cannot be written ({error.strerror})", 2
+        )
     except ModuleNotFoundError as error:
         if (error.name or "kvlab").partition(".")[0] != "kvlab":
             place = ROOT / ".venv"
@@ -247,6 +345,16 @@ def main(arguments: Sequence[str]) -> int:
         return _our_fault(error)
     except Exception as error:
         return _our_fault(error)
+
+
+def _describe_in_whole_sentences(commands: typer.Typer) -> None:
+    """In a list of commands each has its first sentence, whole: left alone, typer cuts it off."""
+    for command in commands.registered_commands:
+        text = " ".join((inspect.getdoc(command.callback) or "").split())
+        command.short_help = text.partition(". ")[0].removesuffix(".") + "."
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _describe_in_whole_sentences(group.typer_instance)
 
 
 def _usage(error: typer.TyperException) -> str:
@@ -261,8 +369,18 @@ def _usage(error: typer.TyperException) -> str:
 
 
 def _complain(sentence: str, status: int) -> int:
-    print(f"kvlab: {sentence}", file=sys.stderr)
+    """Say it, where anybody can hear it: the status stands in any case."""
+    try:
+        print(f"kvlab: {printable(sentence)}", file=sys.stderr, flush=True)
+    except OSError:
+        _silence(sys.stderr)
     return status
+
+
+def _silence(stream: Any) -> None:
+    """Keep the interpreter's own flush at the end from complaining about a stream that is broken."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _our_fault(error: Exception) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from base64 import b64encode
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,19 @@ import anywidget
 import traitlets
 
 from kvlab.errors import BadInput
+from kvlab.export.storyboard import storyboard
+from kvlab.export.svg import LIGHT
 from kvlab.trace import replay
 from kvlab.trace.document import Trace
 from kvlab.trace.narration import Words, fill, load_words, narrate
+from kvlab.widgets.seat import Bundle, seated
 
 BUNDLE = Path(__file__).parent / "js" / "dist"
 MOST_BLOCKS_IN_FALLBACK = 64
 MOST_ANSWERS = 1000
 LONGEST_TEXT = 2000
 LARGEST_NUMBER = 10**9  # in what the page sends
+LARGEST_STILL = 500_000  # events × blocks of a run that is drawn when it is displayed
 
 
 class Player(anywidget.AnyWidget):
@@ -62,6 +67,9 @@ class Player(anywidget.AnyWidget):
     predict = traitlets.Bool(
         False, help="Hold the next step at questions until they are answered or skipped."
     ).tag(sync=True)
+    covered = traitlets.Bool(
+        False, help="Hide what comes after the cursor in the time picture; nothing is held."
+    ).tag(sync=True)
     answers: traitlets.List[dict[str, Any]] = traitlets.List(
         help="What was answered: question, cursor, step, ask, text, given, answer, right."
     ).tag(sync=True)
@@ -75,7 +83,17 @@ class Player(anywidget.AnyWidget):
     ).tag(sync=True)
 
     def __init__(self, trace: dict[str, Any] | Trace, **traits: Any) -> None:
-        names = ("start", "stop", "language", "title", "predict", "presenter", "link", "layout")
+        names = [
+            "start",
+            "stop",
+            "language",
+            "title",
+            "predict",
+            "covered",
+            "presenter",
+            "link",
+            "layout",
+        ]
         unknown = sorted(set(traits) - {*names, "cursor"})
         if unknown:
             raise TypeError(f"Player does not know {', '.join(unknown)}")
@@ -140,13 +158,30 @@ class Player(anywidget.AnyWidget):
         entries = [entry for entry in proposal["value"] if isinstance(entry, dict)]
         return [bounded(entry) for entry in entries[-MOST_ANSWERS:]]
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The widget, and beside it a picture for readers without a kernel or a widget manager."""
-        bundle = super()._repr_mimebundle_(**kwargs)
-        if bundle is None:
-            return None
-        data, metadata = bundle
-        return data | {"text/plain": self.as_text(), "text/html": self.as_html()}, metadata
+    @classmethod
+    def from_file(cls, path: str | Path, **traits: Any) -> Player:
+        """A player on a trace file (`kvlab run --json`, `kvlab export --trace`).
+
+        Raises BadInput, naming file and place, for one that is missing or does not fit.
+        """
+        return cls(trace=Trace.read(path), **traits)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
+        """The widget, and the storyboard of its run for readers without a kernel."""
+        return seated(self, self.as_still() + self.as_html(), self.as_text())
+
+    def as_still(self) -> str:
+        """The storyboard as an image with a caption; nothing for a run too large to draw."""
+        if len(self.trace["events"]) * self.trace["pool"]["num_blocks"] > LARGEST_STILL:
+            return ""
+        words = load_words(self.language)["player"]
+        svg = storyboard(Trace(self.trace), LIGHT, language=self.language, title=self.title)
+        picture = b64encode(svg.encode()).decode()
+        return (
+            f'<figure style="margin:0"><img style="max-width:100%" alt="{escape(self._heading())}" '
+            f'src="data:image/svg+xml;base64,{picture}">'
+            f"<figcaption>{escape(words['still'])}</figcaption></figure>"
+        )
 
     def as_text(self) -> str:
         """Where the player stands, in a few lines."""
@@ -166,8 +201,8 @@ class Player(anywidget.AnyWidget):
         rows = _rows(state, load_words(self.language))
         requests = "".join(f"<li>{escape(row)}</li>" for row in rows)
         return (
-            f"<p><b>{escape(self._heading())}</b></p><p>{escape(self._sentence())}</p>"
-            f"<p>{escape(self._free(state))}</p><table>{blocks}</table><ul>{requests}</ul>"
+            f"<details><summary>{escape(self._heading())}</summary><p>{escape(self._sentence())}</p>"
+            f"<p>{escape(self._free(state))}</p><table>{blocks}</table><ul>{requests}</ul></details>"
         )
 
     def _heading(self) -> str:

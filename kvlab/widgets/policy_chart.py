@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from kvlab.bench.policies import Row
 from kvlab.widgets.chart import Chart
-from kvlab.widgets.charts import LIGHT, Look, layout
+from kvlab.widgets.chart_look import LIGHT, Look, layout
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x")
 TITLE = "What each policy computes again"

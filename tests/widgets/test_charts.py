@@ -14,7 +14,7 @@ from kvlab.lessons import compare, cost
 from kvlab.lessons.facts import gaps, moments
 from kvlab.lessons.record import recorded
 from kvlab.trace.document import Trace
-from kvlab.widgets import chart, charts
+from kvlab.widgets import chart, chart_look, cost_chart, gaps_chart, memory_chart
 
 WIDGETS = Path(chart.__file__).parent
 FIGURES = [f"figure-{n}" for n in range(1, 6)]
@@ -47,7 +47,7 @@ def mix(colour: str, ground: str, share: float) -> str:
 
 @pytest.mark.parametrize("name", ["light", "dark"])
 def test_all_text_can_be_read(name: str):
-    look = charts.LOOKS[name]
+    look = chart_look.LOOKS[name]
     for ground in GROUNDS[name]:
         assert contrast(look.ink, ground) >= 4.5
         assert contrast(look.soft, ground) >= 4.5
@@ -61,7 +61,7 @@ def test_all_text_can_be_read(name: str):
 
 def test_a_request_looks_as_in_the_player():
     css_light, css_dark = PLAYER_CSS.split('[data-theme="dark"] {')[:2]
-    for css, look in ((css_light, charts.LIGHT), (css_dark, charts.DARK)):
+    for css, look in ((css_light, chart_look.LIGHT), (css_dark, chart_look.DARK)):
         for place, hue in enumerate(look.hues):
             assert f"--hue{place}: {hue};" in css
         assert f"--own-ink: {look.own_ink};" in css
@@ -83,7 +83,7 @@ def test_memory_follows_the_story():
 
 
 def test_memory_draws_what_was_seen(trace: Trace):
-    figure, seen = charts.memory_figure(trace), moments(trace)
+    figure, seen = memory_chart.memory_figure(trace), moments(trace)
     bars = {(bar.name, bar.yaxis): [n or 0 for n in bar.y] for bar in figure.data}
     for id in ("A", "B"):
         assert bars[id, "y"] == [moment.kv.get(id, 0) for moment in seen]
@@ -108,7 +108,7 @@ def test_gaps_add_up_to_the_summary(trace: Trace):
 
 
 def test_gaps_draw_each_phase_once(trace: Trace):
-    figure, found = charts.gaps_figure(trace), gaps(trace)
+    figure, found = gaps_chart.gaps_figure(trace), gaps(trace)
     drawn = sum(n or 0 for bar in figure.data for n in bar.x)
     assert drawn == sum(gap.steps for gap in found)
     assert figure.layout.xaxis.title.text == "steps between two outputs"
@@ -116,14 +116,16 @@ def test_gaps_draw_each_phase_once(trace: Trace):
 
 def test_sentences_say_the_numbers():
     story, swap = recorded("figure-5"), recorded("figure-4")
-    assert "0, 0, 1, 1, 1, 4, 1 and 4 of 4 blocks" in charts.memory_sentence(story)
-    assert "The CPU pool keeps 8 positions of B in steps 3 to 6" in charts.memory_sentence(swap)
-    assert "5 steps: 4 waiting and 1 recovery" in charts.gaps_sentence(story)
+    assert "0, 0, 1, 1, 1, 4, 1 and 4 of 4 blocks" in memory_chart.memory_sentence(story)
+    assert "The CPU pool keeps 8 positions of B in steps 3 to 6" in memory_chart.memory_sentence(
+        swap
+    )
+    assert "5 steps: 4 waiting and 1 recovery" in gaps_chart.gaps_sentence(story)
 
 
-@pytest.mark.parametrize("draw", [charts.memory_figure, charts.gaps_figure])
+@pytest.mark.parametrize("draw", [memory_chart.memory_figure, gaps_chart.gaps_figure])
 def test_figures_are_lean_and_local(draw):
-    for look in charts.LOOKS.values():
+    for look in chart_look.LOOKS.values():
         text = json.dumps(chart.plain(draw(recorded("figure-4"), look)))
         assert len(text) < 20_000
         assert "http" not in text
@@ -141,20 +143,19 @@ def test_a_long_run_is_thinned_out():
     document = story.document
     many = [event for event in document["events"] if event["kind"] == "token_delivered"] * 4
     long = Trace({**document, "events": many, "steps": []})
-    assert len(charts.drawn_gaps(long)) == charts.MOST_GAPS
-    assert f"The {charts.MOST_GAPS} longest of" in charts.gaps_sentence(long)
+    assert len(gaps_chart.drawn_gaps(long)) == gaps_chart.MOST_GAPS
+    assert f"The {gaps_chart.MOST_GAPS} longest of" in gaps_chart.gaps_sentence(long)
 
 
 def test_chart_widget_has_words_for_readers_without_it():
-    shown = chart.memory_chart(recorded("figure-5"))
-    assert shown.light["layout"]["font"]["color"] == charts.LIGHT.soft
-    assert shown.dark["layout"]["font"]["color"] == charts.DARK.soft
-    bundle = shown._repr_mimebundle_()
-    assert bundle is not None
-    assert shown.caption in bundle[0]["text/plain"]
-    again = chart.gaps_chart(recorded("figure-5"), shown)
+    shown = memory_chart.memory_chart(recorded("figure-5"))
+    assert shown.light["layout"]["font"]["color"] == chart_look.LIGHT.soft
+    assert shown.dark["layout"]["font"]["color"] == chart_look.DARK.soft
+    data, _ = shown._repr_mimebundle_()
+    assert shown.caption in data["text/plain"]
+    again = gaps_chart.gaps_chart(recorded("figure-5"), shown)
     assert again is shown
-    assert shown.title == chart.GAPS_TITLE
+    assert shown.title == gaps_chart.TITLE
 
 
 # The two methods
@@ -224,20 +225,20 @@ def test_the_model_gives_the_known_values(machine: str, recompute: float, swap: 
 
 
 def test_the_cost_chart_says_that_it_is_modelled():
-    shown = chart.cost_chart("H100, PCIe 5")
+    shown = cost_chart.cost_chart("H100, PCIe 5")
     assert shown.title.startswith("Modelled")
     assert "Modelled, not measured" in shown.caption
     assert "data sheet" in shown.caption
     assert "modelled" in shown.light["layout"]["yaxis"]["title"]["text"]
     with pytest.raises(BadInput, match="choose"):
-        chart.cost_chart("a toaster")
+        cost_chart.cost_chart("a toaster")
     with pytest.raises(BadInput, match="model 'a toaster': choose"):
-        chart.cost_chart("H100, PCIe 5", model="a toaster")
+        cost_chart.cost_chart("H100, PCIe 5", model="a toaster")
 
 
 @pytest.mark.parametrize("machine", cost.MACHINES)
 @pytest.mark.parametrize("model", cost.MODELS)
 def test_every_pair_has_its_chart(machine: str, model: str):
-    caption = chart.cost_chart(machine, model=model).caption
+    caption = cost_chart.cost_chart(machine, model=model).caption
     assert f"{machine}: " in caption
     assert f"{model}: its config.json" in caption

@@ -17,7 +17,6 @@ from kvlab.widgets.player import Player
 
 Document = dict[str, Any]
 JS = Path(kvlab.widgets.__file__).parent / "js"
-AXE = JS / "node_modules" / "axe-core" / "axe.min.js"
 TESTS = Path(__file__).resolve().parents[1]
 
 
@@ -29,31 +28,6 @@ def after(trace: Document, kind: str, **fields: Any) -> int:
 
 
 # axe-core
-
-
-@pytest.fixture
-def violations() -> Any:
-    """Runs axe-core in a page: rule and element of everything it finds."""
-    if not AXE.is_file():
-        pytest.skip("axe-core is not installed (npm ci in kvlab/widgets/js)")
-
-    def run(page: Any) -> list[str]:
-        if not page.evaluate("Boolean(window.axe)"):
-            page.evaluate("(source) => { (0, eval)(source); }", AXE.read_text("utf-8"))
-        found = page.evaluate(
-            """async () => {
-                const { violations } = await axe.run(document.querySelector("#root"), {
-                    runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
-                    rules: { region: { enabled: false }, "page-has-heading-one": { enabled: false } },
-                });
-                const said = ({ html, failureSummary }) => `${html.slice(0, 160)} ${failureSummary}`;
-                return violations.flatMap((one) =>
-                    one.nodes.map((node) => `${one.id}: ${said(node)}`));
-            }"""
-        )
-        return [str(one) for one in found]
-
-    return run
 
 
 @pytest.mark.browser

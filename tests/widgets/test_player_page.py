@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from kvlab.run import run_scenario
+from kvlab.scenario import load_scenario
 from kvlab.trace.narration import load_words
 from kvlab.widgets.player import pack
 
@@ -391,3 +393,17 @@ def test_the_hosts_ground_decides_the_theme(open_player: Any, trace_named: Any) 
     )
     page.wait_for_function("late.element.dataset.theme === 'dark'")
     assert page.evaluate(CONTRAST) == []
+
+
+def test_a_swap_that_became_a_recomputation_is_said_beside_the_method(open_player: Any) -> None:
+    """The pool of the CPU has no block, so that B, by method swap, is recomputed."""
+    prompts = [f"requests.{id}.prompt=[1, 2, 3, 4, 5, 6, 7]" for id in "AB"]
+    scenario = load_scenario("figure-4", ["model=null", "engine.host_blocks=0", *prompts])
+    trace = run_scenario(scenario).trace.document
+    at = next(i for i, event in enumerate(trace["events"]) if event["kind"] == "preempted")
+    page = open_player(trace, cursor=at)
+    pills = page.locator(".k-pill")
+    assert pills.all_inner_texts() == ["swap", "stand-in tokens"]
+    page.locator("[data-act=forward]").click()
+    assert pills.nth(1).inner_text() == "1 of 1 preemption: recompute instead"
+    page.evaluate("player.destroy()")

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from kvlab.errors import BadInput
+from kvlab.trace.document import Trace
 from kvlab.trace.narration import load_words
 from kvlab.widgets.player import Player, answer_heartbeat, pack
+from tests.trace.test_mutated import NAMES, mutated
 
 Document = dict[str, Any]
 
@@ -228,3 +231,38 @@ def test_odd_text_travels(trace_named: Any) -> None:
     trace = copy.deepcopy(trace_named("figure-1"))
     trace["tokens"]["14"] = "x\ud800\u0000👩‍🚀"
     assert pack(trace)
+
+
+@pytest.mark.browser
+def test_a_changed_trace_that_python_accepts_is_shown_at_every_cursor(
+    open_player: Any, trace_named: Any
+) -> None:
+    """What passes the reader is not refused by the player, and no picture of it fails."""
+    page = open_player(trace_named("figure-4"))
+    for name in NAMES:
+        accepted = [document for seed in range(60) if (document := shown(name, seed))]
+        assert accepted
+        faults = page.evaluate(
+            """([traces, words]) => {
+                const faults = [];
+                for (const [i, trace] of traces.entries()) {
+                    player.destroy();
+                    window.player = kvlab.mount(root, trace, { words });
+                    if (document.querySelector(".k-failed")) faults.push([i, "refused"]);
+                    for (let at = 0; at <= trace.events.length; at += 1) {
+                        try { player.goto(at); } catch (error) { faults.push([i, at, String(error)]); }
+                    }
+                }
+                return faults;
+            }""",
+            [accepted[:8], load_words()],
+        )
+        assert faults == []
+
+
+def shown(name: str, seed: int) -> Document | None:
+    """The changed trace, where Python accepts it."""
+    try:
+        return Trace.from_json(mutated(name, seed)[0]).document
+    except BadInput:
+        return None

@@ -8,6 +8,7 @@ const out = process.argv[2] ?? here("dist");
 const common = { bundle: true, minify: true, charset: "utf8", target: "es2022", logLevel: "warning" };
 
 await build({ ...common, entryPoints: [here("src/player.css")], outfile: `${out}/player.css` });
+await build({ ...common, entryPoints: [here("src/pair.css")], outfile: `${out}/pair.css` });
 await build({
   ...common,
   entryPoints: [here("src/index.js")],

@@ -98,6 +98,8 @@ function update(old, node) {
 function set(el, name, value) {
   if (name === "key") return;
   if (name.startsWith("on")) el[name] = value;
+  // Not as an attribute: a page may refuse those (Content-Security-Policy).
+  else if (name === "style") el.style.cssText = value ?? "";
   else if (name === "value") {
     if (el.value !== String(value)) el.value = value;
   } else if (value === null || value === undefined || value === false) el.removeAttribute(name);

@@ -208,9 +208,12 @@ const CHANGES = {
       if (event.freed.includes(id)) {
         status(state, block, "free", change);
         change(block, { cached: event.cached.includes(id), cells: living(block.cells, false) });
+      } else if (block.owners.length) {
+        status(state, block, "held", change);
       } else {
-        // The last table gone, a copy still reads it.
-        status(state, block, block.owners.length ? "held" : "in_flight", change);
+        // The last table gone, a copy still reads it, or fills it for somebody else.
+        status(state, block, "in_flight", change);
+        change(block, { damaged: false });
       }
     }
     const request = state.requests[event.id];
@@ -301,8 +304,10 @@ const CHANGES = {
   swap_in_started(state, event, change) {
     change(state.requests[event.id], { state: "swapping_in", table: [] });
     for (const id of event.blocks) {
-      status(state, state.blocks[id], "in_flight", change);
-      change(state.blocks[id], { owners: [] });
+      const block = state.blocks[id];
+      change(block, { owners: without(block.owners, event.id) });
+      // Else a copy begins before the last read (unsafe).
+      if (!block.owners.length) status(state, block, "in_flight", change);
     }
   },
 
@@ -329,7 +334,7 @@ const CHANGES = {
       status(state, block, "held", change);
       // Whatever came back is in use, another request's values too where an ordering was broken.
       change(block, {
-        owners: [event.id],
+        owners: [...block.owners, event.id],
         cells: block.cells.map((cell, slot) => cell && { ...cell, live: slot < used }),
       });
       left -= block.cells.length;

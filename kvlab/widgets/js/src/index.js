@@ -2,6 +2,7 @@
 import { fold, stateAt } from "./fold.js";
 import { heartbeat } from "./heartbeat.js";
 import { placeIn } from "./link.js";
+import { mountPair } from "./pair.js";
 import { mountPlayer } from "./player.js";
 import { unpacked } from "./unpack.js";
 import { narrate } from "./words.js";
@@ -9,7 +10,7 @@ import { narrate } from "./words.js";
 const FORMAT = "kvlab-trace";
 const VERSION = 1;
 
-export { fold, narrate, placeIn, stateAt };
+export { fold, mountPair, narrate, placeIn, stateAt };
 
 /**
  * Show a trace in `root`; a trace that does not fit becomes a card. `options.words` is a catalogue
@@ -94,6 +95,7 @@ function render({ model, el }) {
       state: before && { ...before, lifted: false, selected: null, cursor: undefined },
       cursor: model.get("cursor"),
       predict: model.get("predict"),
+      covered: model.get("covered"),
       answers: model.get("answers"),
       presenter: model.get("presenter"),
       link: model.get("link"),
@@ -115,7 +117,7 @@ function render({ model, el }) {
     "change:start": hear("start", "stop"),
     "change:stop": hear("start", "stop"),
   };
-  for (const name of ["title", "predict", "presenter", "link", "answers"]) {
+  for (const name of ["title", "predict", "covered", "presenter", "link", "answers"]) {
     listeners[`change:${name}`] = hear(name);
   }
   for (const name of Object.keys(listeners)) model.on(name, listeners[name]);
@@ -134,4 +136,62 @@ function render({ model, el }) {
   };
 }
 
-export default { render };
+/** One view of a pair of runs; its model has two traces. */
+function renderPair({ model, el }) {
+  let pair = null;
+  let closed = false;
+  let built = 0;
+  let timer = null;
+  const build = async () => {
+    const turn = (built += 1);
+    let fault = null;
+    let traces = [];
+    try {
+      traces = await Promise.all([unpacked(model.get("packed")), unpacked(model.get("packed_other"))]);
+      fault = misfit(traces[0]) ?? misfit(traces[1]);
+    } catch (error) {
+      fault = String(error.message);
+    }
+    if (closed || turn !== built) return;
+    pair?.destroy();
+    if (fault) {
+      pair = card(el, model.get("words"), fault);
+      return;
+    }
+    pair = mountPair(el, traces, {
+      words: model.get("words"),
+      title: model.get("title"),
+      fork: model.get("fork"),
+      step: model.get("step"),
+      note: model.get("note"),
+      table: model.get("table"),
+      onStep: (step) => {
+        clearTimeout(timer);
+        timer = setTimeout(() => {
+          model.set("step", step);
+          model.save_changes();
+        }, 250);
+      },
+    });
+  };
+  const listeners = {
+    "change:packed_other": build,
+    "change:words": build,
+    "change:step": () => pair?.goto(model.get("step")),
+  };
+  for (const name of Object.keys(listeners)) model.on(name, listeners[name]);
+  build();
+  return () => {
+    closed = true;
+    clearTimeout(timer);
+    for (const name of Object.keys(listeners)) model.off(name, listeners[name]);
+    pair?.destroy();
+    pair = null;
+  };
+}
+
+/** anywidget's entry: a player, or a pair where the model has a second trace. */
+const renderEither = (context) =>
+  (context.model.get("packed_other") === undefined ? render : renderPair)(context);
+
+export default { render: renderEither };

@@ -40,6 +40,7 @@ export function prepare(trace, words) {
     memory: new Map(),
     marks: marksOf(trace.events),
     preemptions: trace.events.flatMap((event, i) => (isPreemption(event) ? [i + 1] : [])),
+    ...fallbacks(trace.events),
     notes: lessonNotes(trace),
     teaching: teachersNotes(trace),
     measured: measuredBy(trace),
@@ -115,6 +116,21 @@ export function stepCursor(trace, cursor, direction) {
   const ends = [0, ...trace.steps.map((step) => step.end)];
   if (direction > 0) return ends.find((end) => end > cursor) ?? trace.events.length;
   return ends.findLast((end) => end < cursor) ?? 0;
+}
+
+/** Cursors just after preemptions proper, and just after those that could not be by swap. */
+function fallbacks(events) {
+  const after = (fits) => events.flatMap((event, i) => (fits(event) ? [i + 1] : []));
+  return {
+    evictions: after(({ kind }) => kind === "preempted"),
+    fellBack: after(({ kind, fallback }) => fallback || kind === "copy_failed"),
+  };
+}
+
+/** How many preemptions before the cursor, and how many of them were by recompute instead of swap. */
+export function fallenBack({ evictions, fellBack }, cursor) {
+  const before = (list) => list.filter((one) => one <= cursor).length;
+  return { count: before(fellBack), total: before(evictions) };
 }
 
 const isPreemption = (event) => event.kind === "preempted" || event.kind === "paused";

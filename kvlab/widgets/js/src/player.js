@@ -3,13 +3,13 @@
  *
  * @typedef {{
  *   words: object, title?: string, cursor?: number, start?: number, stop?: number | null,
- *   predict?: boolean, answers?: Answer[], presenter?: boolean, state?: object, axis?: number,
+ *   predict?: boolean, covered?: boolean, answers?: Answer[], presenter?: boolean, state?: object, axis?: number,
  *   link?: "" | "query" | "hash", style?: boolean,
  *   onCursor?: (cursor: number) => void, onPredict?: (on: boolean) => void,
  *   onAnswers?: (answers: Answer[]) => void, onState?: (state: object) => void,
  * }} Options
  *   start and stop: the range of a figure, as cursors; stop null or below 0: to the end
- *   state: what `state` of another player gave; axis: columns that the time picture has at least, so
+ *   covered: the time picture hides what comes after the cursor; state: what `state` of another player gave; axis: columns that the time picture has at least, so
  *   that two runs stand on one axis; link: where a copied link keeps scenario, method and cursor
  */
 import { patch } from "./dom.js";
@@ -23,6 +23,7 @@ import { isKey, prepare, stepCursor, stepIndex } from "./model.js";
 import { mover } from "./motion.js";
 import { answered, asCsv } from "./questions.js";
 import { save } from "./save.js";
+import { savePicture, saveRun } from "./take.js";
 import { watchTerms } from "./terms.js";
 import { watchTheme } from "./theme.js";
 import { view } from "./view.js";
@@ -66,6 +67,7 @@ export function mountPlayer(root, trace, options) {
     predict: Boolean(options.predict),
     answers: (options.answers ?? []).slice(-MOST_ANSWERS),
     asked: {},
+    covered: Boolean(options.covered),
     veiled: false,
     latest: null,
     presenter: Boolean(options.presenter),
@@ -98,7 +100,7 @@ export function mountPlayer(root, trace, options) {
 
   function draw() {
     ui.asked = askedNow();
-    ui.veiled = Boolean(open(cursor, ui.high));
+    ui.veiled = ui.covered || Boolean(open(cursor, ui.high));
     // Where there is a canvas there is too much to see one block fly.
     const fly = canvases ? null : move.before(drawn, cursor);
     element.toggleAttribute("data-projector", ui.projector);
@@ -280,6 +282,8 @@ export function mountPlayer(root, trace, options) {
     },
     saveJson: () => saveAnswers("json"),
     saveCsv: () => saveAnswers("csv"),
+    saveRun: () => saveRun(element, trace),
+    savePicture: () => savePicture(element, `${trace.scenario.name}-${cursor}`),
     copyLink: async () => {
       const address = addressOf(element.ownerDocument.location, ui.link, place());
       ui.copied = { address, done: await copy(element, address) };
@@ -381,7 +385,7 @@ export function mountPlayer(root, trace, options) {
     },
     /** New range, title or setting from the host. */
     update(changes) {
-      for (const name of ["title", "predict", "presenter", "link", "answers", "offline", "axis"]) {
+      for (const name of ["title", "predict", "covered", "presenter", "link", "answers", "offline", "axis"]) {
         if (name in changes) ui[name] = changes[name];
       }
       if ("start" in changes || "stop" in changes) {

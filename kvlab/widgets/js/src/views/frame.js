@@ -1,6 +1,6 @@
 /** Title, facts about the run, and the sentence about the current event. */
 import { h } from "../dom.js";
-import { causeOf, stepIndex } from "../model.js";
+import { causeOf, fallenBack, stepIndex } from "../model.js";
 import { icon } from "../icons.js";
 import { marks } from "../owners.js";
 import { termed } from "../terms.js";
@@ -11,6 +11,7 @@ export function header(model, cursor, ui) {
   const { trace, t } = model;
   const { scenario, run } = trace;
   const step = stepIndex(trace, cursor);
+  const fell = fallenBack(model, cursor);
   const facts = [
     trace.recorded
       ? t("recorded", { device: run.device, name: run.device_name })
@@ -24,6 +25,7 @@ export function header(model, cursor, ui) {
     { class: "k-head" },
     h("h2", { class: "k-title" }, ui.title || scenario.title || scenario.name),
     h("span", { class: "k-pill" }, t(`method_${scenario.engine.method}`)),
+    fell.count > 0 && h("span", { class: "k-pill", "data-fell-back": fell.count }, t("fell_back", fell)),
     trace.model.stand_in && h("span", { class: "k-pill" }, t("stand_in")),
     h("span", { class: "k-facts" }, facts.join(" · ")),
     h(

@@ -4,6 +4,7 @@ import { icon } from "../icons.js";
 import { LISTED } from "../keys.js";
 import { nextFull, nextOf, previousPreemption } from "../model.js";
 import { badge } from "../owners.js";
+import { isWhole } from "../take.js";
 import { glossary } from "../terms.js";
 import { results } from "./ask.js";
 import { blockName, openBlock } from "./block.js";
@@ -108,7 +109,14 @@ function more(model, cursor, ui, act) {
       button("openKeys", "help", () => act.sheet("help")),
       button("terms", "terms", () => act.sheet("terms")),
       button("results", "results", () => act.sheet("results")),
+    ),
+    h("h4", null, t("take_along")),
+    h(
+      "div",
+      { class: "k-row-of-buttons" },
       ui.link && button("copyLink", "copy_link", act.copyLink),
+      isWhole(model.trace) && button("saveRun", "save_run", act.saveRun),
+      button("savePicture", "save_picture", act.savePicture),
     ),
     ui.copied &&
       h("p", { role: "status" }, t(ui.copied.done ? "link_copied" : "link_shown")),

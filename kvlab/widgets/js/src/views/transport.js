@@ -88,7 +88,7 @@ export function transport(model, cursor, ui, act) {
           },
           t(ui.predict ? "predict_on" : "predict_off"),
         ),
-      sheetButton(t("legend"), "legend", ui, act, undefined, "k-wide-only"),
+      sheetButton(t("legend"), "legend", ui, act),
       sheetButton(t("more"), "more", ui, act),
       sheetButton("?", "help", ui, act, t("help"), "k-wide-only"),
     ),

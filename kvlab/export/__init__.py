@@ -1,0 +1,1 @@
+"""Taking a run along: a page, a picture, a storyboard, an embed snippet."""

@@ -1,0 +1,151 @@
+"""All lessons as a folder of files for any web server, or for none: it opens from a disk too.
+
+A page a lesson, each as `kvlab export NAME --html` makes it, with links to its neighbours, and an
+index. The links are relative, so the folder may lie anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from kvlab.errors import BadInput
+from kvlab.export.page import PageOptions, digest, page
+from kvlab.export.picture import title_of
+from kvlab.files import write_whole
+from kvlab.lessons.chapters import CHAPTERS
+from kvlab.lessons.record import recorded
+from kvlab.scenario import scenario_names
+from kvlab.trace.document import Trace
+
+INDEX = "index.html"
+PLACE = "<main>"
+"""Where a page's player begins; the links stand before it."""
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 17px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 46rem; padding: 24px 16px; }
+h1 { font-size: 1.7rem; line-height: 1.2; }
+h2 { font-size: 1.1rem; margin: 32px 0 8px; }
+ul { list-style: none; margin: 0; padding: 0; }
+li { border-top: 1px solid GrayText; padding: 10px 0; }
+li p { margin: 2px 0 0; }
+a { font-weight: 600; }
+"""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One page of the site."""
+
+    name: str
+    title: str
+    about: str
+    trace: Trace
+
+    @property
+    def file(self) -> str:
+        return f"{self.name}.html"
+
+
+def write_site(folder: Path, options: PageOptions) -> Iterator[Path]:
+    """Write the site and yield each file when it is there; the index comes last.
+
+    `folder` is made where it is missing; other files in it stay. Raises BadInput for a folder that
+    cannot be made, a file that cannot be written, a missing recorded run or an unknown language.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"{folder} cannot be made ({error.strerror}): name another folder."
+        ) from error
+    figures, others = lessons()
+    every = [*figures, *others]
+    for at, lesson in enumerate(every):
+        earlier = every[at - 1] if at else None
+        later = every[at + 1] if at + 1 < len(every) else None
+        path = folder / lesson.file
+        write_whole(path, linked(page(lesson.trace, options), earlier, later))
+        yield path
+    path = folder / INDEX
+    write_whole(path, index(figures, others))
+    yield path
+
+
+def lessons() -> tuple[list[Lesson], list[Lesson]]:
+    """The figures, in the story's order, and the shipped scenarios beyond them."""
+    figures = [
+        Lesson(one.scenario, f"Figure {one.number} · {one.title}", one.question, trace)
+        for one in CHAPTERS
+        for trace in [recorded(one.scenario)]
+    ]
+    told = {one.name for one in figures}
+    others = [
+        Lesson(name, title_of(trace), size_of(trace), trace)
+        for name in scenario_names()
+        if name not in told
+        for trace in [recorded(name)]
+    ]
+    return figures, others
+
+
+def size_of(trace: Trace) -> str:
+    pool = trace.document["pool"]
+    return (
+        f"{len(trace.document['requests'])} requests, {pool['num_blocks']} blocks of "
+        f"{pool['block_size']} tokens, {len(trace.steps)} steps."
+    )
+
+
+def linked(whole: str, earlier: Lesson | None, later: Lesson | None) -> str:
+    """A lesson's page with the links to its neighbours above the player."""
+    links = [f'<a href="{INDEX}">All lessons</a>']
+    if earlier:
+        links.append(f'<a rel="prev" href="{earlier.file}">← {escape(earlier.title)}</a>')
+    if later:
+        links.append(f'<a rel="next" href="{later.file}">{escape(later.title)} →</a>')
+    if PLACE not in whole:
+        raise RuntimeError("the page has no place for links")
+    return whole.replace(PLACE, f'<nav lang="en"><p>{" | ".join(links)}</p></nav>\n{PLACE}', 1)
+
+
+def index(figures: list[Lesson], others: list[Lesson]) -> str:
+    """The first page: every lesson with what it asks."""
+    rules = f"default-src 'none'; style-src {digest(STYLE)}; base-uri 'none'; form-action 'none'"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{rules}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>When the KV cache runs out</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<main>
+<h1>When the KV cache runs out</h1>
+<p>What an LLM server does when the memory for keys and values is full, step by step. Each lesson is
+a recorded run of a real engine; nothing here needs a server or a network.</p>
+<h2>The story in five figures</h2>
+<ul>
+{entries(figures)}
+</ul>
+<h2>Beyond the figures</h2>
+<ul>
+{entries(others)}
+</ul>
+</main>
+</body>
+</html>
+"""
+
+
+def entries(some: list[Lesson]) -> str:
+    return "\n".join(
+        f'<li><a href="{one.file}">{escape(one.title)}</a><p>{escape(one.about)}</p></li>'
+        for one in some
+    )
