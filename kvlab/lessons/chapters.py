@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kvlab.errors import BadInput
-from kvlab.lessons.facts import entry_of, first, free_after, happened, longest_gap
+from kvlab.lessons.facts import entry_of, first, free_after, happened, longest_gap, method_of
 from kvlab.trace.document import Trace
 
 METHODS = ("recompute", "swap")
@@ -34,6 +34,8 @@ class Change:
     settings: tuple[str, ...]
     label: str
     watch: str
+    told: Callable[[Trace, Trace], str]
+    """What came of it, from the run before the change and the one after it."""
     preempt_step: int | None = None
     """Another step for the scenario's own preemption."""
 
@@ -184,6 +186,48 @@ def look_gap(trace: Trace) -> str:
     return f"That is {gap.waiting} of waiting and {gap.recovery} of recovery."
 
 
+# What came of a change: the answer to `watch`, read off both runs.
+
+
+def told_need(before: Trace, after: Trace) -> str:
+    if not happened(after, "block_needed"):
+        return "No: every need is met, and nobody is paused."
+    need = first(after, "block_needed")
+    return f"Yes: in step {need['step']}, {need['id']} needs a block and none is free."
+
+
+def told_stall(before: Trace, after: Trace) -> str:
+    late, soon = longest_gap(after, "A"), longest_gap(before, "A")
+    return (
+        f"A's user waits {late.steps} steps between x{late.after} and x{late.after + 1} instead of "
+        f"{soon.steps}, although A was never paused."
+    )
+
+
+def told_recomputed(before: Trace, after: Trace) -> str:
+    now, then = (trace.summary["tokens_recomputed"] for trace in (after, before))
+    if now == then:
+        return f"No: {now} tokens are computed again, as before. Blocks only hand out the space."
+    return f"{now} tokens are computed again instead of {then}."
+
+
+def told_no_room(before: Trace, after: Trace) -> str:
+    now, moved = after.summary["tokens_recomputed"], after.summary["bytes_swapped_out"]
+    bill = f"{now} tokens are computed again and {moved:,} bytes are moved."
+    if method_of(before) == "recompute":
+        return f"Nothing changes, because recompute stores nothing there: {bill}"
+    how = "falls back to recompute" if method_of(after) == "recompute" else "still uses swap"
+    return f"It {how}: {bill}"
+
+
+def told_gap(before: Trace, after: Trace) -> str:
+    now, then = (longest_gap(trace, waiting_user(trace)) for trace in (after, before))
+    return (
+        f"The waiting: {now.waiting} steps instead of {then.waiting}. Recovery takes "
+        f"{now.recovery}, before it took {then.recovery}."
+    )
+
+
 CHAPTERS: tuple[Chapter, ...] = (
     Chapter(
         number=1,
@@ -211,6 +255,7 @@ CHAPTERS: tuple[Chapter, ...] = (
             settings=("engine.num_blocks=6",),
             label="Give the pool 6 blocks",
             watch="Is there still a need that cannot be met?",
+            told=told_need,
         ),
     ),
     Chapter(
@@ -241,6 +286,7 @@ CHAPTERS: tuple[Chapter, ...] = (
             preempt_step=6,
             label="Release in step 6 instead of step 4",
             watch="How long does A stall, although it is the request that may run?",
+            told=told_stall,
         ),
         preempts_by_action=(4, "B"),
     ),
@@ -264,6 +310,7 @@ CHAPTERS: tuple[Chapter, ...] = (
             settings=("engine.block_size=2", "engine.num_blocks=8"),
             label="Use 8 blocks of 2 slots",
             watch="Are fewer tokens computed again?",
+            told=told_recomputed,
         ),
     ),
     Chapter(
@@ -286,6 +333,7 @@ CHAPTERS: tuple[Chapter, ...] = (
             settings=("engine.host_blocks=1",),
             label="Leave 1 block in the CPU pool",
             watch="What does the engine do when B's KV does not fit there?",
+            told=told_no_room,
         ),
     ),
     Chapter(
@@ -314,6 +362,7 @@ CHAPTERS: tuple[Chapter, ...] = (
             settings=("requests.A.max_tokens=4",),
             label="Let A stop after 4 outputs",
             watch="Which part of B's gap becomes shorter?",
+            told=told_gap,
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Small questions at a chapter's end. The right answer is read off the learner's own run."""
+"""Small questions at a chapter's end. The right answer is read off the learner's own run or table."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from numbers import Integral
+from typing import Any
 
 from kvlab.errors import BadInput
+from kvlab.lessons.crossover import Crossovers, recompute_is_cheaper
 from kvlab.lessons.facts import entry_of, first, longest_gap
 from kvlab.trace.document import Trace
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A question about a run, its answer, and where to look for it."""
+    """A question about a run or a table of crossovers, its answer, and where to look for it."""
 
     name: str
     question: str
-    answer: Callable[[Trace], int]
+    answer: Callable[[Any], int]
     hint: str
+    of: type = Trace
+    """What the question is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +48,21 @@ class Verdict:
         return {"text/html": self.as_html(), "text/plain": self.text}
 
 
-def check(trace: Trace, name: str, answer: object) -> Verdict:
-    """Compare an answer with the run. None: not answered yet.
+def check(asked: Trace | Crossovers, name: str, answer: object) -> Verdict:
+    """Compare an answer with the run, or the table. None: not answered yet.
 
-    Raises BadInput for an unknown question, or an answer that is not a whole number.
+    Raises BadInput for an unknown question, one about something else, or an answer that is not a
+    whole number.
     """
     question = question_of(name)
     if answer is None or answer is ...:
         return Verdict(None, f"{question.question} Write your answer in place of None.")
     if isinstance(answer, bool) or not isinstance(answer, Integral):
         raise BadInput(f"check {name}: answer with a whole number, not {answer!r}.")
-    right = question.answer(trace)
+    if not isinstance(asked, question.of):
+        what = "a run" if question.of is Trace else "a table of crossovers"
+        raise BadInput(f"check {name}: the question is about {what}; give one first.")
+    right = question.answer(asked)
     if int(answer) == right:
         return Verdict(True, f"Right: {right}. {question.hint}")
     return Verdict(False, f"Not {int(answer)}. {question.hint}")
@@ -78,7 +86,31 @@ def blocks_swapped(trace: Trace, kind: str) -> int:
     return len(first(trace, kind)["blocks"])
 
 
+def first_cheaper(crossovers: Crossovers, block_size: int) -> int:
+    """Raises BadInput where recompute is cheaper at no length."""
+    found = recompute_is_cheaper(crossovers.costs(block_size))
+    if found is None:
+        raise BadInput(f"recompute is cheaper at no length with blocks of {block_size} tokens.")
+    return found.first
+
+
+def step_of_pause(trace: Trace) -> int:
+    return int(first(trace, "preempted")["step"])
+
+
 CHECKS = (
+    Check(
+        "steps of the run",
+        "How many steps does the run have, from its beginning to its end?",
+        lambda trace: len(trace.steps),
+        "The line at the top of the player says it.",
+    ),
+    Check(
+        "blocks in the pool",
+        "How many blocks does the GPU pool have?",
+        lambda trace: int(trace.document["pool"]["num_blocks"]),
+        "Count the boxes, or read the line above them.",
+    ),
     Check(
         "slots filled",
         "How many slots of the pool hold KV just before the first need that is not met?",
@@ -138,5 +170,31 @@ CHECKS = (
         "How many steps of B's longest gap are recovery?",
         lambda trace: longest_gap(trace, "B").recovery,
         "Recovery runs from the step that resumes B to the one that delivers.",
+    ),
+    Check(
+        "copies with blocks of 64",
+        "How many copies does a swap of 2,048 tokens take with blocks of 64 tokens and 32 layers?",
+        lambda crossovers: int(crossovers.copies(64)),
+        "Blocks, times layers, times 2: out and back.",
+        Crossovers,
+    ),
+    Check(
+        "recompute begins to pay",
+        "With blocks of 4 tokens: from which length on is recompute cheaper?",
+        lambda crossovers: first_cheaper(crossovers, 4),
+        "The table's last column names the first and the last length.",
+        Crossovers,
+    ),
+    Check(
+        "step of the pause",
+        "In which step is a request of your scenario paused for the first time?",
+        step_of_pause,
+        "“next preemption” in the player goes there.",
+    ),
+    Check(
+        "tokens computed again",
+        "How many tokens of your scenario are computed a second time?",
+        lambda trace: int(trace.summary["tokens_recomputed"]),
+        "With swap nothing need be computed again, unless the CPU pool is full.",
     ),
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING
 
 from kvlab.errors import BadInput
 from kvlab.lessons.facts import gaps
-from kvlab.lessons.runs import load_for, run_lesson
-from kvlab.scenario import load_scenario
+from kvlab.lessons.runs import load_for
+from kvlab.lessons.table import Table
+from kvlab.run import run_scenario
+from kvlab.scenario import Scenario, load_scenario
 from kvlab.trace.document import Trace
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 METHODS = ("recompute", "swap")
 REPEATS = 20
 TOO_SMALL = "too small to decide between the methods"
+CLEAR = 2.0
+"""How many times the other's median a median must be before a method counts as quicker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,30 +133,30 @@ class MethodsTable:
     @property
     def note(self) -> str:
         """Where the numbers are from, and what they cannot say."""
-        if self.recompute.seconds and self.swap.seconds:
+        if not self.recompute.seconds or not self.swap.seconds:
+            return self.source
+        quicker = clearly_quicker(self.recompute.seconds, self.swap.seconds)
+        if quicker is None:
             return f"{self.source} The seconds of a run this small are {TOO_SMALL}."
-        return self.source
+        return f"{self.source} In the resuming step {quicker} was clearly quicker on this machine."
+
+    @property
+    def table(self) -> Table:
+        return Table(
+            "The two methods, in numbers of two real runs",
+            ("", "Recompute", "Swap"),
+            tuple(self.rows),
+            self.note,
+            "kvlab-methods",
+        )
 
     def as_html(self) -> str:
-        """A table with headings for rows and columns; every text is escaped."""
-        start = 'style="text-align:start;vertical-align:top"'  # a notebook would align to the end
-        head = "".join(f'<th scope="col" {start}>{name}</th>' for name in ("", "Recompute", "Swap"))
-        body = "".join(
-            f'<tr><th scope="row" {start}>{escape(what)}</th>'
-            f"<td {start}>{escape(left)}</td><td {start}>{escape(right)}</td></tr>"
-            for what, left, right in self.rows
-        )
-        return (
-            '<table class="kvlab-methods"><caption>The two methods, in numbers of two real runs'
-            f"</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-            f'<p class="kvlab-note">{escape(self.note)}</p>'
-        )
+        """The table for a page; every text is escaped."""
+        return self.table.as_html()
 
     def as_markdown(self) -> str:
         """The same as a Markdown table."""
-        lines = ["| | Recompute | Swap |", "| --- | --- | --- |"]
-        lines += [f"| {plain(a)} | {plain(b)} | {plain(c)} |" for a, b, c in self.rows]
-        return "\n".join([*lines, "", plain(self.note)])
+        return self.table.as_markdown()
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]:
         return {"text/html": self.as_html(), "text/plain": self.as_markdown()}
@@ -173,9 +176,14 @@ def work(facts: MethodFacts) -> str:
     return f"process {facts.recomputed + facts.first_time} tokens, {fresh}"
 
 
-def plain(text: str) -> str:
-    """Text that cannot end a cell of a Markdown table or start a tag in it."""
-    return escape(text, quote=False).replace("|", "\\|").replace("\n", " ")
+def clearly_quicker(recompute: Spread, swap: Spread) -> str | None:
+    """The method with the shorter step, where the middle halves lie apart and the medians differ by
+    CLEAR; else None."""
+    quick, slow = sorted(
+        (("recompute", recompute), ("swap", swap)), key=lambda entry: entry[1].median
+    )
+    apart = quick[1].high < slow[1].low and slow[1].median >= CLEAR * quick[1].median
+    return quick[0] if apart else None
 
 
 def compare(
@@ -214,27 +222,37 @@ def repeat(
     repeats: int = REPEATS,
     model: LoadedModel | None = None,
     on_run: Callable[[int, int], None] | None = None,
+    settings: Sequence[str] = (),
 ) -> MethodsTable:
     """Run a story `repeats` times with each method, taking turns, and compare.
 
     The seconds are those of the step that resumes. `on_run(done, all)` hears of every run. Raises
     BadInput for fewer than two repeats or more than a hundred.
     """
+    scenarios = repeated(name, repeats, settings)
+    model = model or load_for(scenarios[0])
+    traces: list[Trace] = []
+    for scenario in scenarios:
+        traces.append(run_scenario(scenario, None, model).trace)
+        if on_run:
+            on_run(len(traces), len(scenarios))
+    return of_repeats(traces)
+
+
+def repeated(name: str, repeats: int = REPEATS, settings: Sequence[str] = ()) -> list[Scenario]:
+    """A story `repeats` times with each method. They take turns, so that a busy minute of the machine
+    meets both. Raises BadInput for fewer than two repeats or more than a hundred."""
     if not 2 <= repeats <= 100:
         raise BadInput(f"repeats {repeats}: choose 2 to 100.")
-    model = model or load_for(load_scenario(name))
-    seconds: dict[str, list[float]] = {method: [] for method in METHODS}
-    last: dict[str, Trace] = {}
-    # Taking turns, so that a busy minute of the machine meets both.
-    for turn in range(repeats * len(METHODS)):
-        method = METHODS[turn % len(METHODS)]
-        trace = run_lesson(name, [f"engine.method={method}"], model).trace
-        seconds[method].append(resume_seconds(trace))
-        last[method] = trace
-        if on_run:
-            on_run(turn + 1, repeats * len(METHODS))
-    spreads = {method: Spread.of(values) for method, values in seconds.items()}
-    return compare(last["recompute"], last["swap"], spreads)
+    pair = [load_scenario(name, [*settings, f"engine.method={method}"]) for method in METHODS]
+    return pair * repeats
+
+
+def of_repeats(traces: Sequence[Trace]) -> MethodsTable:
+    """The table of what `repeated` asked for, in that order."""
+    of = {method: traces[place :: len(METHODS)] for place, method in enumerate(METHODS)}
+    spreads = {method: Spread.of([*map(resume_seconds, own)]) for method, own in of.items()}
+    return compare(of["recompute"][-1], of["swap"][-1], spreads)
 
 
 def resume_seconds(trace: Trace) -> float:

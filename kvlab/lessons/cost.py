@@ -6,7 +6,8 @@ sheets give them; a link's speed is its peak in one direction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from kvlab.engine.cost_model import (
     A100,
@@ -18,6 +19,8 @@ from kvlab.engine.cost_model import (
     Machine,
     ModelShape,
 )
+from kvlab.errors import BadInput
+from kvlab.lessons.table import Table
 
 FORMULA = (
     "Modelled, not measured. T_recompute(N) = max(weight bytes / memory bandwidth, 2·P·N / (F·u)) "
@@ -53,6 +56,19 @@ def on_paper(accelerator: str, operations: float, memory: float, sheet: str, lin
         source=source,
         reached=REACHED,
     )
+
+
+def own_machine(name: str, *, tflops: float, memory_gb: float, link_gb: float) -> Machine:
+    """A machine of one's own numbers: trillions of operations a second, and billions of bytes a
+    second to the memory and over the link, as peaks. Raises BadInput for one that is not above 0."""
+    given = {"tflops": tflops, "memory_gb": memory_gb, "link_gb": link_gb}
+    for what, value in given.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 < value < math.inf:
+            raise BadInput(f"{what} {value!r}: give a number above 0.")
+    link = Link(f"a link of {link_gb:g} GB/s", link_gb * 1e9, "own numbers")
+    made = on_paper(name, tflops * 1e12, memory_gb * 1e9, "", link)
+    return replace(made, source=link.source)
 
 
 MACHINES = {
@@ -153,4 +169,66 @@ def assumptions(shape: ModelShape, machine: Machine) -> str:
         f"reached, {machine.in_link / 1e9:.0f} GB/s over the link in each direction (80% of its "
         f"peak), {machine.copy_seconds * 1e6:.0f} µs to start a copy, blocks of {BLOCK_SIZE} "
         "tokens."
+    )
+
+
+def symbols(machine: Machine, shape: ModelShape) -> Table:
+    """Every letter of the formulas: what it means, and what it is here."""
+    link = machine.in_link / 1e9
+    return Table(
+        f"The letters, and what they are for {shape.name} on {machine.name}",
+        ("letter", "means", "here", "from"),
+        (
+            ("N", "tokens of history that need their KV back", "the chart's axis", ""),
+            (
+                "P",
+                "parameters in the layers, without embedding and head",
+                f"{shape.parameters / 1e9:,.3g} billion",
+                shape.source,
+            ),
+            ("L", "layers of the model", f"{shape.layers}", shape.source),
+            ("H", "attention heads of a layer", f"{shape.heads}", shape.source),
+            ("K", "heads that keep keys and values", f"{shape.kv_heads}", shape.source),
+            ("D", "numbers in one head's vector", f"{shape.head_dim}", shape.source),
+            (
+                "weight bytes",
+                "bytes of the P parameters",
+                f"{shape.weight_bytes / 1e9:,.3g} GB",
+                "calculated",
+            ),
+            ("bytes", "of one number, in weights and KV", f"{shape.bytes}", shape.source),
+            (
+                "2·L·K·D·bytes",
+                "bytes of KV of one token",
+                f"{shape.kv_bytes_per_token:,}",
+                "calculated",
+            ),
+            (
+                "F",
+                "operations a second, at most",
+                f"{machine.operations / 1e12:,.4g} TFLOP/s",
+                machine.source,
+            ),
+            ("u", "share of F that is reached", f"{machine.reached:.0%}", "assumed"),
+            (
+                "memory bandwidth",
+                "bytes a second between processor and its memory",
+                f"{machine.memory / 1e9:,.5g} GB/s",
+                machine.source,
+            ),
+            (
+                "link",
+                "bytes a second over the link, each way",
+                f"{link:,.3g} GB/s",
+                f"{LINK_REACHED:.0%} of its peak, assumed",
+            ),
+            ("c", "time to start one copy", f"{machine.copy_seconds * 1e6:,.3g} µs", "assumed"),
+            (
+                "copies(N)",
+                "copies for N tokens: 2 large ones, or 2 for each block and layer",
+                f"blocks of {BLOCK_SIZE} tokens",
+                "two lines of the chart",
+            ),
+        ),
+        "The models' numbers are in the config.json that is published with their weights.",
     )

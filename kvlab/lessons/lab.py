@@ -5,37 +5,73 @@ player(story)                      the picture, opened on the figure's part of t
 guess = predict("figure-5")        a question to answer before looking
 guess.compare(story)               what the run says to it
 check(story, "steps of waiting", 4)
+all_well()                         one look at all parts before the course begins
 """
 
 from __future__ import annotations
 
+import re
 from html import escape
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ipywidgets
 import traitlets
 
+from kvlab.engine.cost_model import Machine
 from kvlab.errors import BadInput
-from kvlab.lessons import checks, compare
+from kvlab.lessons import checks, compare, own, ready
 from kvlab.lessons.chapters import chapter
+from kvlab.lessons.cost import LLAMA, MACHINES, MODELS, own_machine, symbols
+from kvlab.lessons.crossover import Crossovers
 from kvlab.lessons.ranges import lesson_range
 from kvlab.lessons.record import recorded
 from kvlab.lessons.runs import run_lesson
+from kvlab.lessons.table import Table
 from kvlab.run import Run
 from kvlab.trace.document import Trace
-from kvlab.widgets import chart
 from kvlab.widgets.chart import Chart
+from kvlab.widgets.cost_chart import cost_chart_of
+from kvlab.widgets.gaps_chart import gaps_chart
+from kvlab.widgets.memory_chart import memory_chart
 from kvlab.widgets.player import Player
+from kvlab.widgets.seat import Bundle, seated
+from kvlab.widgets.what_if import WhatIf
 
-__all__ = ["Guess", "check", "costs", "delays", "figure", "memory", "methods", "player", "predict"]
-__all__ += ["run"]
+__all__ = ["Guess", "all_well", "check", "costs", "crossovers", "delays", "figure", "fits"]
+__all__ += [
+    "letters",
+    "memory",
+    "methods",
+    "model_or_story",
+    "on_this_machine",
+    "own_machine",
+    "player",
+]
+__all__ += ["predict", "run", "try_run", "what_if"]
+
+if TYPE_CHECKING:
+    from kvlab.lessons.measured import Timings
+
+T = TypeVar("T")
 
 PARAGRAPH = "margin:0;max-width:75ch;line-height:1.5"
 
 
-def run(name: str, *settings: str) -> Run:
-    """Run a scenario now, with `PATH=VALUE` settings. Raises BadInput for what cannot run."""
-    return run_lesson(name, settings)
+def all_well() -> Table:
+    """Whether everything that the course needs works here, one sentence a part."""
+    return ready.all_well()
+
+
+def run(name: str | Path, *settings: str) -> Run:
+    """Run a scenario, by name or from a file, with `PATH=VALUE` settings. Raises BadInput for what
+    cannot run."""
+    return run_lesson(str(name), settings)
+
+
+def try_run(name: str | Path, *settings: str) -> checks.Verdict:
+    """The same where it may fail: one sentence about how it went."""
+    return own.attempt(str(name), settings)
 
 
 def player(made: Run | Trace) -> Player:
@@ -52,27 +88,59 @@ def figure(name: str, *settings: str) -> Player:
 
 def memory(made: Run | Trace) -> Chart:
     """KV per request and free blocks over the steps."""
-    return chart.memory_chart(trace_of(made))
+    return memory_chart(trace_of(made))
 
 
 def delays(made: Run | Trace) -> Chart:
     """The gaps between outputs: waiting, recovery, decoding."""
-    return chart.gaps_chart(trace_of(made))
+    return gaps_chart(trace_of(made))
 
 
-def costs(machine: str) -> Chart:
+def costs(machine: str | Machine, model: str = LLAMA.name) -> Chart:
     """The modelled crossover of the two methods on other hardware."""
-    return chart.cost_chart(machine)
+    return cost_chart_of(machine_of(machine), one_of(MODELS, "model", model))
 
 
-def methods(repeats: int = compare.REPEATS) -> compare.MethodsTable:
-    """Run the story with both methods, so often each, and compare."""
-    return compare.repeat(repeats=repeats)
+def letters(machine: str | Machine, model: str = LLAMA.name) -> Table:
+    """Every letter of the cost formulas: what it means, what it is here, where that is from."""
+    return symbols(machine_of(machine), one_of(MODELS, "model", model))
 
 
-def check(made: Run | Trace, name: str, answer: object) -> checks.Verdict:
-    """Whether an answer is what the run says; None: not answered yet."""
-    return checks.check(trace_of(made), name, answer)
+def crossovers(machine: str | Machine, model: str = LLAMA.name) -> Crossovers:
+    """Modelled too: for several block sizes, the lengths at which recompute is cheaper."""
+    return Crossovers(one_of(MODELS, "model", model), machine_of(machine))
+
+
+def on_this_machine(model: str = "story") -> Timings:
+    """Both methods on this machine's clock, at several lengths, beside the formula's."""
+    from kvlab.lessons.measured import on_this_machine  # late: brings torch
+
+    return on_this_machine(model)
+
+
+def methods(*settings: str, repeats: int = compare.REPEATS) -> compare.MethodsTable:
+    """Run the story with both methods, so often each, with `PATH=VALUE` settings, and compare."""
+    return compare.repeat(repeats=repeats, settings=settings)
+
+
+def model_or_story(name: str) -> own.Choice:
+    """This model if it is on this machine, else the bundled one; nothing is fetched."""
+    return own.model_or_story(name)
+
+
+def fits(model: str | own.Choice = "story", length: int | None = None) -> Table:
+    """How many blocks, tokens and requests fit into this machine's memory."""
+    return own.fits(str(model), length)
+
+
+def check(asked: Run | Trace | Crossovers, name: str, answer: object) -> checks.Verdict:
+    """Whether an answer is what the run, or the table, says; None: not answered yet."""
+    return checks.check(asked.trace if isinstance(asked, Run) else asked, name, answer)
+
+
+def what_if(made: Run | Trace) -> WhatIf:
+    """Change one thing at the player's cursor, run it live, and see both runs side by side."""
+    return WhatIf(made)
 
 
 def predict(which: int | str) -> Guess:
@@ -86,6 +154,18 @@ def predict(which: int | str) -> Guess:
 def trace_of(made: Run | Trace) -> Trace:
     """The trace of a run, or the trace itself."""
     return made.trace if isinstance(made, Run) else made
+
+
+def one_of(known: dict[str, T], what: str, name: str) -> T:
+    """The entry of this name. Raises BadInput, naming them all, where there is none."""
+    if name not in known:
+        raise BadInput(f"{what} {name!r}: choose {' or '.join(known)}.")
+    return known[name]
+
+
+def machine_of(machine: str | Machine) -> Machine:
+    """A machine by its name, or the machine itself."""
+    return machine if isinstance(machine, Machine) else one_of(MACHINES, "machine", machine)
 
 
 def title_of(trace: Trace) -> str:
@@ -116,11 +196,11 @@ class Guess(ipywidgets.VBox):
     def _chosen(self, change: dict[str, Any]) -> None:
         self.choice = change["new"]
 
-    def compare(self, made: Run | Trace) -> ipywidgets.HTML:
+    def compare(self, made: Run | Trace) -> Told:
         """What a run says to the question. It is told once an option has been chosen."""
         trace = trace_of(made)
         prediction = chapter(self.scenario).prediction
-        place = ipywidgets.HTML()
+        place = Told()
 
         def tell(_: object = None) -> None:
             if self.choice is None:
@@ -137,8 +217,15 @@ class Guess(ipywidgets.VBox):
         tell()
         return place
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """The widget, and beside it the question for readers without a widget manager."""
-        bundle = super()._repr_mimebundle_(**kwargs)
+    def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
+        """The widget, and the question for readers without a kernel."""
         words = f"{self.question} {' / '.join(str(label) for label in self.options.options)}"
-        return bundle | {"text/plain": words, "text/html": f"<p>{escape(words)}</p>"}
+        return seated(self, f"<p>{escape(words)}</p>", words)
+
+
+class Told(ipywidgets.HTML):
+    """A verdict that changes with what is chosen."""
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
+        """The widget, and what it says now for readers without a kernel."""
+        return seated(self, self.value, re.sub(r"<[^>]*>", "", self.value))

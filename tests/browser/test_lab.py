@@ -1,28 +1,64 @@
-"""Notebook 02 in JupyterLab: run all cells, click through the figure, light and dark."""
+"""Two notebooks in JupyterLab: run all cells, use the player, scroll it out of sight and back."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
 pytestmark = pytest.mark.browser
 
-NOTEBOOK = "02-skip-or-release.ipynb"
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 TRIES = 4
+WINDOWING = "lab/user-settings/@jupyterlab/notebook-extension/tracker.jupyterlab-settings"
+KEYS = [
+    "ArrowRight",
+    "ArrowLeft",
+    "PageDown",
+    "PageUp",
+    "End",
+    "Home",
+    "n",
+    "p",
+    "e",
+    "0",
+    "t",
+    "t",
+]
+KEYS += ["1", "9", "ArrowDown", "ArrowUp", "Shift+ArrowRight", "Space", "Space", "?", "?", ".", "."]
+KEYS += ["Escape", "a", "b", "m", "x", "Home"]
+"""The player's, and some that would add, change or cut a cell."""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A JupyterLab on the notebooks, and the folder of its settings."""
+
+    base: str
+    token: str
+    config: Path
+
+    def open(self, page: Page, notebook: str, mode: str) -> None:
+        """The notebook in a workspace of its own; `mode` says which cells are kept in the page."""
+        settings = self.config / WINDOWING
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text(json.dumps({"windowingMode": mode}))
+        page.goto(f"{self.base}/lab/workspaces/{mode}/tree/{notebook}?token={self.token}&reset")
 
 
 @pytest.fixture(scope="module")
-def lab(serve: Callable[..., Any]) -> tuple[str, str]:
-    """Address and token of a JupyterLab on the notebooks."""
-    url = str(serve("lab").url)
-    base, _, token = url.partition("/lab?token=")
-    return base, token
+def lab(serve: Callable[..., Any]) -> Lab:
+    served = serve("lab")
+    base, token = str(served.url).partition("/lab")[0], str(served.url).rpartition("token=")[2]
+    return Lab(base, token, served.log.parent)
 
 
 def run_all(page: Page) -> None:
@@ -40,21 +76,98 @@ def run_all(page: Page) -> None:
             break
     else:
         raise AssertionError("JupyterLab did not run the notebook")
-    # It shows the last cell then, and takes those above out of the page.
-    page.locator(".jp-WindowedPanel-outer").evaluate("panel => { panel.scrollTop = 0; }")
+    # It shows the last cell then, and may take those above out of the page.
+    scroll_to(page, 0)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_notebook_02_runs_and_can_be_stepped_through(new_page, lab, trouble, scheme):
-    base, token = lab
-    page = new_page(color_scheme=scheme, viewport={"width": 1280, "height": 1000})
-    page.goto(f"{base}/lab/workspaces/{scheme}/tree/{NOTEBOOK}?token={token}&reset")
-    run_all(page)
+def scroll_to(page: Page, top: int) -> None:
+    page.locator(".jp-WindowedPanel-outer").evaluate("(panel, top) => panel.scrollTo(0, top)", top)
+
+
+def scrolled(page: Page) -> int:
+    return int(page.locator(".jp-WindowedPanel-outer").evaluate("panel => panel.scrollTop"))
+
+
+def find_player(page: Page) -> Locator:
+    """The first player, scrolled to: a windowed notebook has it in the page only when it is near."""
     player = page.locator(".kvlab-player").first
-    player.wait_for(state="attached", timeout=120_000)
+    page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for(timeout=120_000)
+    for top in range(0, 12_000, 500):
+        if player.count():
+            break
+        scroll_to(page, top)
+        page.wait_for_timeout(150)
     player.scroll_into_view_if_needed()
+    player.locator("[data-act=forward]").wait_for(timeout=20_000)
+    return player
+
+
+def stays_as_it_is(page: Page, player: Locator, mode: str, cells: int) -> None:
+    """Scroll a moved player far away and back: the same step, the same text, the same pixels."""
+    player.focus()
+    player.press("PageDown")
+    page.mouse.move(2, 2)
+    page.evaluate("document.activeElement.blur()")  # a ring around the focus would go with it
+    page.wait_for_timeout(300)
+    top, said, seen = scrolled(page), player.inner_text(), player.screenshot()
+    far = page.locator(".jp-WindowedPanel-outer").evaluate("panel => panel.scrollHeight")
+    scroll_to(page, far)
+    page.wait_for_timeout(600)
+    box = player.bounding_box() if player.count() else None
+    assert box is None or box["y"] < 0
+    if mode == "full":  # taken out of the page, or the mode is not on
+        assert page.locator(".jp-Notebook .jp-Cell").count() < cells
+    scroll_to(page, top)
+    player.wait_for(timeout=10_000)
+    page.wait_for_timeout(600)
+    assert scrolled(page) == top
+    assert player.inner_text() == said
+    same = player.screenshot() == seen
+    assert same, "another picture"
+
+
+def cells_of(notebook: str) -> int:
+    return len(json.loads((NOTEBOOKS / notebook).read_text("utf-8"))["cells"])
+
+
+def notebook_state(page: Page) -> Any:
+    """What a stray key would change: cells and their kinds, the one that is active, the mode."""
+    return page.evaluate("""() => ({
+      cells: [...document.querySelectorAll(".jp-Notebook .jp-Cell")].map((cell) => cell.className),
+      mode: document.querySelector(".jp-Notebook").className,
+      dialogs: document.querySelectorAll(".jp-Dialog").length,
+      top: document.querySelector(".jp-WindowedPanel-outer").scrollTop,
+    })""")
+
+
+def keeps_its_keys(page: Page, player: Locator) -> None:
+    """No key that is pressed in the player reaches the notebook; outside of it they do."""
+    player.focus()
+    page.wait_for_timeout(200)
+    before = notebook_state(page)
+    for key in KEYS:
+        player.press(key)
+    page.wait_for_timeout(200)
+    assert notebook_state(page) == before
+    page.locator(".jp-InputPrompt:visible").first.click()
+    page.keyboard.press("ArrowDown")
+    assert notebook_state(page) != before
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "full",
+        pytest.param("defer", marks=pytest.mark.full),
+        pytest.param("contentVisibility", marks=pytest.mark.full),
+    ],
+)
+def test_notebook_02_runs_and_can_be_stepped_through(new_page, lab, trouble, mode):
+    page = new_page(color_scheme="light", viewport={"width": 1280, "height": 1000})
+    lab.open(page, "02-skip-or-release.ipynb", mode)
+    run_all(page)
+    player = find_player(page)
     button = player.locator("[data-act=forward]")
-    button.wait_for(timeout=20_000)
     free = player.locator("[data-free]")
     counts: list[int] = []
     while True:
@@ -71,7 +184,28 @@ def test_notebook_02_runs_and_can_be_stepped_through(new_page, lab, trouble, sch
         "P1",
         "P2",
     ]
-    assert player.get_attribute("data-theme") == scheme
+    assert player.get_attribute("data-theme") == "light"
     assert "run just now on" in player.locator(".k-facts").inner_text()
+    player.press("Home")
+    stays_as_it_is(page, player, mode, cells_of("02-skip-or-release.ipynb"))
+    keeps_its_keys(page, player)
+    assert page.locator(".jp-RenderedText[data-mime-type$=stderr], .jp-mod-error").count() == 0
+    assert not trouble
+
+
+def test_notebook_00_says_that_all_is_well(new_page, lab, trouble):
+    page = new_page(color_scheme="dark", viewport={"width": 1280, "height": 1000})
+    lab.open(page, "00-start-here.ipynb", "none")
+    run_all(page)
+    page.get_by_text("All is well: you can begin.").wait_for(timeout=120_000)
+    player = find_player(page)
+    assert player.get_attribute("data-theme") == "dark"
+    assert "Figure 1" in player.inner_text()
+    stays_as_it_is(page, player, "none", cells_of("00-start-here.ipynb"))
+    keeps_its_keys(page, player)
+    solution = page.locator(".jp-RenderedMarkdown li", has_text="and read the line at the top")
+    assert not solution.is_visible()
+    page.locator("summary", has_text="Show the solutions").click()
+    solution.wait_for(timeout=5_000)
     assert page.locator(".jp-RenderedText[data-mime-type$=stderr], .jp-mod-error").count() == 0
     assert not trouble

@@ -9,22 +9,58 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from committed import COURSE, read
 
-from kvlab.lessons.cost import MACHINES
+from kvlab.lessons.cost import FORMULA, LLAMA, MACHINES, own_machine
+from kvlab.lessons.crossover import Crossovers, end_of_stretch, recompute_is_cheaper
 from kvlab.lessons.facts import entry_of, first, free_after, gaps, longest_gap
+from kvlab.lessons.measured import on_this_machine
 from kvlab.lessons.runs import run_lesson
+from kvlab.models.loading import load_model
+from kvlab.models.smollm2 import PARAMETERS, WHEEL
 from kvlab.run import Run
-from kvlab.widgets.charts import cost_curves
+from kvlab.widgets.cost_chart import cost_curves
 
 Runs = Callable[..., Run]
 
 WORDS = "two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty"
-NAMES = re.compile(r"\]\([^)]*\)|\b[pxPH]\d+\b|\[\d · |^# \d · |\d+ minutes|python3", re.MULTILINE)
-PHRASES = ["The two still", "Can the two still run", "Two requests, A and B"]
+NAMES = re.compile(
+    r"\]\([^)]*\)|\b[pxPH]\d+\b|\[\d · |^# \d · |\d+ minutes|`[^`\n]*`|^\| \[\d.*$|"
+    r"Figures? \d|[Nn]otebooks? \d(?:(?:,| to| and) \d)*|"
+    r"\bL4\b|MI300X|PCIe \d|Llama 3 8B|Qwen\d|SmolLM2",
+    re.MULTILINE,
+)
+"""What has a number in its name, and code; a row that begins with a link is checked elsewhere."""
+PHRASES = [
+    "The two still",
+    "Can the two still run",
+    "Two requests, A and B",
+    "two guesses",
+    "two ends",
+]
+PHRASES += ["does two kinds of work", "only the two swap lines", "Only the two swap lines"]
+PHRASES += ["a recompute does two", "the two methods"]
 """Where a number word is a word and no measurement."""
+
+
+def facts_00(run: Runs) -> list[str]:
+    story, short = run("figure-1"), run("figure-1", "requests.A.max_tokens=2")
+    pool, steps = story.trace.document["pool"], story.summary["steps"]
+    return [
+        f"ends in step {first(story.trace, 'block_needed')['step']}, where",
+        f"{len(short.summary['requests']['A']['output'])} instead of "
+        f"{len(story.summary['requests']['A']['output'])}. Before",
+        f"It takes {short.summary['steps']} steps instead of {steps}.",
+        f"*Steps of the run.* {steps}: press",
+        f"*Blocks in the pool.* {pool['num_blocks']}, named",
+        "Notebooks 1 to 5 tell one story and build on each other. After them, 6, 7 and 8 can be",
+        "the ten words it uses most",
+        "## Ten words",
+    ]
 
 
 def facts_01(run: Runs) -> list[str]:
@@ -61,6 +97,21 @@ def facts_01(run: Runs) -> list[str]:
         f"In step {third[0]} both take a third block, and again "
         f"{free_after(roomy.trace, third[0])} blocks",
         "run it with 5 blocks",
+        f"ends at that need, in step {need['step']}.",
+        f"{sum(two['kv'].values())}: both requests have KV for {two['kv']['A']} positions",
+        f"{need['position']}, the ninth position of A",
+        *facts_of_five_blocks(run),
+    ]
+
+
+def facts_of_five_blocks(run: Runs) -> list[str]:
+    five = run("figure-1", "engine.num_blocks=5")
+    got, gone = first(five.trace, "block_allocated", logical=2), first(five.trace, "preempted")
+    assert (got["id"], got["blocks"], gone["id"]) == ("A", [4], "B")
+    assert got["step"] == gone["step"]
+    return [
+        f"A gets the fifth block in step {got['step']}. B needs one in the same step",
+        f"until A ends in step {first(five.trace, 'block_released', id='A')['step']}.",
     ]
 
 
@@ -92,6 +143,9 @@ def facts_02(run: Runs) -> list[str]:
         f"the release come in step {first(late.trace, 'preempted')['step']} instead",
         f"its user waits {longest_gap(late.trace, 'A').steps} steps instead of "
         f"{longest_gap(story.trace, 'A').steps}, although",
+        f"at step {skip['step']}, in which A needs its third block. Steps 1 and 2 are those",
+        f"{release['free']}, which are P2 and P3.",
+        f"{gone['history']} tokens: {gone['history'] - gone['delivered']} of the prompt, and x0",
     ]
 
 
@@ -122,6 +176,8 @@ def facts_03(run: Runs) -> list[str]:
         f"so {processed - again} were new work",
         f"into {sizes['num_blocks']} blocks of {sizes['block_size']} slots",
         f"Still {small.summary['tokens_recomputed']}.",
+        f"{back['rebuild']}, the positions {rebuilt[0]['first']} to {rebuilt[-1]['last']}. The ninth",
+        f"{gone['delivered']}: its user receives x2",
     ]
 
 
@@ -158,6 +214,9 @@ def facts_04(run: Runs) -> list[str]:
         f"{len(out['blocks'])}.",
         f"{fallen['tokens_recomputed']} tokens are computed again and "
         f"{fallen['bytes_swapped_out']} bytes are moved",
+        f"at step {out['step']}, where B has to give way",
+        f"{len(out['blocks'])}: P2 and P3, with B's {out['kv']} positions",
+        f"{len(after['blocks']['B'])}: P3 and P0 with the stored KV, and P1 for x1",
     ]
 
 
@@ -192,6 +251,8 @@ def facts_05(run: Runs) -> list[str]:
         f"The gap is {less.steps} steps now: {less.waiting} of waiting and {less.recovery} of",
         f"Here {story.summary['preemptions']} preemption cost B's user {gap.waiting} steps, and "
         f"the engine delivered {outputs} outputs in {story.summary['steps']} steps.",
+        f"{gap.waiting}: the steps {waits[0]['step']} to {end['step']}, in which",
+        f"{gap.recovery}: step {back['step']}, in which B resumes",
     ]
 
 
@@ -247,14 +308,160 @@ def facts_06(run: Runs) -> list[str]:
         "waits for all three?",
         "gives back 3 blocks be worse than one that gives back 1?",
         "Four requests pause each other",
+        f"C, with {newest.summary['tokens_recomputed']} tokens to compute again.",
+        "*3 blocks or 1.* One block was needed.",
+        f"B gives back {victim['reclaimable']} and has {most.summary['tokens_recomputed']} tokens to",
+        f"the {victim['reclaimable'] - 1} blocks that nobody needed gain",
     ]
+
+
+def facts_07(run: Runs) -> list[str]:
+    here = on_this_machine()
+    for found in here.rows[1:]:
+        seconds = found["measured_seconds"]
+        assert seconds["swap"] < seconds["recompute"]
+    lengths = [found["tokens"] for found in here.rows]
+    assert [b // a for a, b in pairwise(lengths)] == [4, 4, 4]
+    h100 = MACHINES["H100, PCIe 5"]
+    again, large, small = (1e3 * s[7] for s in cost_curves(h100).values())
+    table = Crossovers(LLAMA, h100)
+    four, sixteen = (recompute_is_cheaper(table.costs(size)) for size in (4, 16))
+    assert four
+    assert sixteen
+    assert recompute_is_cheaper(table.costs(64)) is None
+    assert recompute_is_cheaper(table.costs(16, large=True)) is None
+    assert 0 <= end_of_stretch(table.costs(16)) - sixteen.last < 16
+    assert small - large > 0.8 * small  # nearly all of it for starting copies
+    l4, mi300x = (Crossovers(LLAMA, MACHINES[name]) for name in ("L4, PCIe 4", "MI300X, PCIe 5"))
+    wins = {size: recompute_is_cheaper(l4.costs(size)) is not None for size in (1, 4, 16, 64, 256)}
+    assert wins == {1: True, 4: False, 16: False, 64: False, 256: False}
+    assert recompute_is_cheaper(mi300x.costs(16)) is not None
+    assert mi300x.machine.operations > 10 * l4.machine.operations
+    assert mi300x.machine.copy_seconds == l4.machine.copy_seconds
+    prompt = [7] * 399
+    settings = [f"requests.{id}.prompt={prompt}" for id in "AB"]
+    longer = {
+        method: run(
+            "figure-5", "engine.block_size=200", *settings, f"engine.method={method}"
+        ).summary
+        for method in ("recompute", "swap")
+    }
+    computed = {method: made["tokens_recomputed"] for method, made in longer.items()}
+    moved = longer["swap"]["bytes_swapped_out"]
+    assert longer["swap"]["bytes_swapped_in"] == moved
+    gaps = [max(made["requests"]["B"]["gaps_steps"]) for made in longer.values()]
+    assert gaps[0] == gaps[1]
+    slow = own_machine("mine", tflops=100, memory_gb=900, link_gb=1)
+    assert recompute_is_cheaper(Crossovers(LLAMA, slow).costs(16, large=True)) is not None
+    mine = table.costs(16)
+    return [
+        f"a short history of {lengths[0]} tokens and a long one of {lengths[-1]:,}",
+        "becomes 4 times as long, does the time of each method become 4 times as long",
+        f"From {lengths[1]} tokens on",
+        "each length is 4 times the one before",
+        "twice the tokens, four times the work",
+        FORMULA.removeprefix("Modelled, not measured. ").partition(". ")[0],
+        "T_swap(N)      = 2·N·(2·L·K·D·bytes) / link + c·copies(N)",
+        "N = (s - 2·P / (F·u)) / (2·L·H·D / (F·u))",
+        "A factor of 2 stands for",
+        "(Kwon and others, 2023)",
+        "(Kaplan and others, 2020)",
+        "(Williams and others, 2009)",
+        "stands for ten times as long as the one below it",
+        f"Blocks have {mine.block_size} tokens.",
+        f"At {table.costs(16).blocks_for(2_048) * 16:,} tokens recompute takes {again:.0f} ms, and a "
+        f"swap in one large copy {large:.0f} ms.",
+        f"the same swap takes {small:.0f} ms",
+        "a block holds 64 tokens instead of 16",
+        f"With blocks of 16 tokens a swap of 2,048 tokens takes {table.copies(16):,} copies: "
+        f"{mine.blocks_for(2_048)} blocks, {LLAMA.layers} layers, out and back.",
+        f"from {sixteen.first} to {sixteen.last:,} tokens.",
+        f"With blocks of 64 tokens there are {table.copies(64):,} copies",
+        "wins again",
+        "make `link_gb` ten times smaller",
+        "## A whole run, fifty times as long",
+        "blocks of 200 slots and prompts of 399 tokens. Each method runs 5 times",
+        f"{computed['recompute']} tokens are computed again by recompute, {computed['swap']} by swap, "
+        f"which moves {moved:,} bytes each way",
+        f"The longest gap is {gaps[0]} steps with both.",
+        f"swap is quicker at {lengths[-1]:,} tokens.",
+        "about 4 times with each length",
+        "it grows by more than 4 times, because of N²",
+        f"*Copies with blocks of 64.* 2,048 tokens fill {table.costs(64).blocks_for(2_048)} blocks. "
+        f"{table.costs(64).blocks_for(2_048)} blocks, times {LLAMA.layers} layers, times 2 for out "
+        f"and back, are {table.copies(64):,} copies.",
+        f"With blocks of 4 tokens: from {four.first} tokens on",
+        "more than ten times as many operations",
+        "with blocks of 1 token alone",
+    ]
+
+
+def facts_08(run: Runs) -> list[str]:
+    words = run("figure-5", 'requests.B.prompt="Ben waits in the hall"')
+    story, odd = run("figure-5"), run("figure-5", 'requests.B.prompt="Zebras play xylophones"')
+    need, gone = first(words.trace, "block_needed"), first(words.trace, "preempted")
+    assert (need["id"], gone["id"]) == ("A", "B")
+    assert gone["step"] == first(story.trace, "preempted")["step"]
+    prompts = [r["prompt"] for r in words.trace.document["requests"]]
+    text = [
+        odd.trace.document["tokens"][str(t)] for t in odd.trace.document["requests"][1]["prompt"]
+    ]
+    pieces = next(n for n in range(1, len(text)) if "".join(text[:n]) == "Zebras")
+    for name in ("Ben", "Leo", "Mia", "Tom"):
+        assert len(load_model("story", device="cpu").encode(name)) == 1
+    vocabulary = load_model("story", device="cpu").config.vocab_size
+    mine = run(scenario_of_08())
+    own, pool = mine.trace.document["requests"], mine.trace.document["pool"]
+    assert {len(request["prompt"]) for request in own} == {6}
+    short, paused = first(mine.trace, "block_needed"), first(mine.trace, "preempted")
+    assert (short["id"], paused["id"], short["step"]) == ("B", "B", paused["step"])
+    last = first(mine.trace, "block_allocated", id="A", logical=2)
+    assert entry_of(mine.trace, last["step"])["free"] == 0
+    back, end = first(mine.trace, "resumed"), first(mine.trace, "block_released", id="A")
+    swapped = run(scenario_of_08(), "engine.method=swap")
+    assert outputs(swapped) == outputs(mine)
+    need_of = [-(-(len(r["prompt"]) + r["max_tokens"] - 1) // pool["block_size"]) for r in own]
+    assert run(scenario_of_08(), f"engine.num_blocks={sum(need_of)}").summary["preemptions"] == 0
+    tiny = run(scenario_of_08(), "engine.num_blocks=2").summary["requests"]["A"]
+    assert tiny["finish_reason"] == "kv_capacity"
+    assert tiny["message"] == "needs 3 blocks, the pool has 2"
+    assert len(tiny["output"]) > 1
+    return [
+        f"It has {len(prompts[1])} tokens, one fewer than before.",
+        f"both needed a new block in step {gone['step']}, and B was paused",
+        f"B is paused in step {gone['step']}, as before.",
+        f"The story model knows {vocabulary:,} tokens",
+        f"“Zebras” falls into {pieces} pieces",
+        f"The pool has {pool['num_blocks']} blocks of {pool['block_size']} slots. Both prompts have "
+        f"{len(own[0]['prompt'])} tokens",
+        f"In step {last['step']}, A takes the last free block. In step {short['step']}, B needs a "
+        f"third one for position {short['position']}, and",
+        f"A ends in step {end['step']}, and B resumes in step {back['step']}.",
+        "with three kinds of files",
+        f"It downloads {WHEEL.size / 1e6:.0f} MB and keeps {PARAMETERS * 4 / 1e6:.0f} MB on the disk",
+        "which number of the summary becomes 0",
+        f"{swapped.summary['tokens_recomputed']} tokens are computed again; "
+        f"{swapped.summary['blocks_swapped_in']} blocks are copied back",
+        "write a scenario in which three requests run",
+        f"*Step of the pause.* {paused['step']}.",
+        f"*Tokens computed again.* {mine.summary['tokens_recomputed']}: B had KV for {paused['kv']}",
+        "*Three requests and no pause.*",
+    ]
+
+
+def scenario_of_08() -> str:
+    """The file that the notebook writes, written here from the notebook's own cell."""
+    cell = next(c.source for c in read(COURSE[8]).cells if "mkdtemp()" in c.source)
+    names: dict[str, Any] = {}
+    exec(cell, names)
+    return str(names["scenario"])
 
 
 def outputs(made: Run) -> list[list[int]]:
     return [request["output"] for request in made.summary["requests"].values()]
 
 
-FACTS = [facts_01, facts_02, facts_03, facts_04, facts_05, facts_06]
+FACTS = [facts_00, facts_01, facts_02, facts_03, facts_04, facts_05, facts_06, facts_07, facts_08]
 
 
 @pytest.fixture(scope="module")

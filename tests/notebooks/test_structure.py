@@ -12,11 +12,17 @@ import pytest
 from committed import COURSE, FIGURES, FOLDER, read
 
 from kvlab.lessons.chapters import CHAPTERS
+from kvlab.trace.narration import load_words
 
 EVERY = [*COURSE, FOLDER / "dashboard.ipynb"]
 every = pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
 lessons = pytest.mark.parametrize("path", COURSE, ids=lambda path: path.stem)
 figures = pytest.mark.parametrize("path", FIGURES, ids=lambda path: path.stem)
+
+
+TOP = re.compile(
+    r"\*\*(?P<minutes>\d+) minutes · (?P<figure>[^*]+)\.\*\* After this notebook you can"
+)
 
 
 def code_lengths(path: Path) -> list[int]:
@@ -64,6 +70,62 @@ def test_more_prose_than_code(path: Path):
     for cell in read(path).cells:
         words[cell.cell_type] += len(cell.source.split())
     assert words["markdown"] > 3 * words["code"]
+
+
+@lessons
+def test_opens_with_minutes_figure_and_goals(path: Path):
+    opening = read(path).cells[0].source
+    number = int(path.stem[:2])
+    assert opening.startswith(f"# {number} · ")
+    match = TOP.search(opening)
+    assert match
+    if path in FIGURES:
+        assert match["figure"] == f"Figure {number} of the article"
+    assert opening.count("\n- ") >= 3
+
+
+def test_the_map_of_the_course_is_right():
+    """The rows in notebook 00 name every other notebook with its minutes and its figure."""
+    opening = {path.name: TOP.search(read(path).cells[0].source) for path in COURSE[1:]}
+    course = next(c.source for c in read(COURSE[0]).cells if c.source.startswith("## The course"))
+    rows = re.findall(r"^\| \[.*\]\((.*)\) \| .* \| (\d+) \| (.*) \|$", course, re.MULTILINE)
+    assert [name for name, _, _ in rows] == list(opening)
+    for name, minutes, figure in rows:
+        match = opening[name]
+        assert match
+        assert minutes == match["minutes"]
+        assert match["figure"].startswith("no figure" if figure == "–" else figure)
+
+
+def test_the_glossary_has_the_words_of_the_player():
+    words = next(c.source for c in read(COURSE[0]).cells if c.source.startswith("## Ten words"))
+    found = re.findall(r"^\| ([^|]+) \| [^|-]", words, re.MULTILINE)[1:]
+    terms = {term["name"].lower() for term in load_words("en")["terms"].values()}
+    assert len(found) == 10
+    assert {word.lower() for word in found} <= terms
+
+
+@lessons
+def test_solutions_stand_apart(path: Path):
+    """Folded away, behind the questions."""
+    cells = [cell.source for cell in read(path).cells]
+    asks = max(at for at, text in enumerate(cells) if "## Check yourself" in text)
+    (told,) = (at for at, text in enumerate(cells) if text.startswith("## Solutions"))
+    assert asks < told >= len(cells) - 2
+    assert cells[told].count("<details>") == cells[told].count("</details>") == 1
+    questions = sum(text.startswith("check(") for text in cells)
+    assert cells[told].count("\n- ") >= questions
+
+
+@pytest.mark.parametrize("path", [COURSE[0], *COURSE[7:]], ids=lambda path: path.stem)
+def test_goes_from_question_to_check(path: Path):
+    prose = "\n".join(c.source for c in read(path).cells if c.cell_type == "markdown")
+    beats = ["## The question", "## Predict", "## Change one thing", "## Check yourself"]
+    places = [prose.index(beat) for beat in beats]
+    assert places == sorted(places)
+    for beat in ("## Run", "## What you saw", "**In one sentence.**"):
+        assert beat in prose
+    assert "!" not in prose
 
 
 @figures
