@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 from kvlab.launcher.console import duration
 
+MOST_WORKERS = 4
 BROWSER_VARIABLE = "KVLAB_CHROMIUM"
 BROWSER_NAMES = (
     "chromium",
@@ -85,11 +86,18 @@ def run_suite(root: Path, arguments: Sequence[str], full: bool) -> int:
     for name, command in quiet:
         stages.append(_quiet_stage(root, name, command))
         print(stages[-1], flush=True)
-    tests, counts = _pytest(root, [*(["--full"] if full else []), *arguments], environment)
+    options = [*(["--full"] if full else []), *([] if arguments else in_parallel())]
+    tests, counts = _pytest(root, [*options, *arguments], environment)
     stages.append(tests)
     print("\n" + "\n".join(str(stage) for stage in stages))
     print(counts if counts else "no test was run", flush=True)
     return 0 if all(stage.passed for stage in stages) else 1
+
+
+def in_parallel() -> list[str]:
+    """The whole suite in as many processes as there are CPUs, four at most; the tests of a file stay
+    together, as they share what is slow to start."""
+    return ["-n", str(min(MOST_WORKERS, os.cpu_count() or 1)), "--dist", "loadfile"]
 
 
 def _quiet_stage(root: Path, name: str, command: Sequence[str]) -> Stage:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ports import free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -186,7 +186,7 @@ class Served:
 
 @pytest.fixture(scope="session")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
-    """Start `kvlab app` or `kvlab lab` on a free port and wait until it answers:
+    """Start `kvlab app`, `serve` or `lab` on a free port and wait until it answers:
     `serve("app", "--notebook", path)`. All end with the session."""
     started: list[Served] = []
 
@@ -195,7 +195,8 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
         # Nothing of what a person has set up for Jupyter, and nothing left there.
         own = {f"JUPYTER_{name}_DIR": str(log.parent) for name in ("CONFIG", "DATA", "RUNTIME")}
         own["JUPYTERLAB_WORKSPACES_DIR"] = str(log.parent / "workspaces")
-        arguments = [command, "--no-browser", "--port", str(free_port()), *options]
+        quiet = [] if command == "serve" else ["--no-browser"]
+        arguments = [command, *quiet, "--port", str(free_port()), *options]
         with log.open("w") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "kvlab", *arguments],
@@ -224,10 +225,3 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
             served.process.wait(timeout=20)
         except subprocess.TimeoutExpired:
             served.process.kill()
-
-
-def free_port() -> int:
-    """A port that nobody has just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

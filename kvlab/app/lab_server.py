@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from kvlab.app import address
 from kvlab.errors import BadInput
@@ -55,10 +56,17 @@ def serve_lab(settings: LabSettings) -> None:
     )
     address.announce(
         "JupyterLab is",
-        f"http://{address.HOST}:{port}/lab?token={token}",
+        f"http://{address.HOST}:{port}/lab{start(folder)}?token={token}",
         settings.open_browser,
     )
     server.start()
+
+
+def start(folder: Path) -> str:
+    """The path of the first notebook, which is opened: an empty launcher tells nobody where to
+    begin. Empty where there is none."""
+    first = min((path.name for path in folder.glob("[0-9][0-9]*.ipynb")), default=None)
+    return "" if first is None else f"/tree/{quote(first)}"
 
 
 def _config(settings: LabSettings, folder: Path, port: int, token: str) -> dict[str, Any]:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import re
 import signal
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kvlab.app import address
+from kvlab.app.frames import MOST_BYTES
 from kvlab.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
 ASSETS = ROOT / "assets"
 FIRST_PORT = 8866
+SPARE = 2
+"""Kernels beyond the seats, so that a page that is loaded again finds one."""
+ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?")
 
 EXTENSIONS = [
     "@jupyter-widgets/jupyterlab-manager",
@@ -24,8 +31,11 @@ EXTENSIONS = [
     "jupyterlab-plotly",
 ]
 
-CONTENT_POLICY = "; ".join(
-    [
+
+def content_policy(ancestors: Sequence[str] = ()) -> str:
+    """What the browser itself refuses: anything that the page might ask of other machines, and to
+    be shown inside pages other than our own and those of `ancestors`, such as a course's."""
+    rules = [
         "default-src 'self'",
         # Widgets load their modules from blobs; Jupyter's validators and plotly build functions.
         "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
@@ -34,13 +44,15 @@ CONTENT_POLICY = "; ".join(
         "font-src 'self' data:",
         "connect-src 'self' data: blob:",
         "worker-src 'self' blob:",
-        "frame-ancestors 'self'",
+        " ".join(["frame-ancestors 'self'", *ancestors]),
         "form-action 'self'",
         "base-uri 'self'",
         "object-src 'none'",
     ]
-)
-"""The browser itself refuses what the page might ask of other machines."""
+    return "; ".join(rules)
+
+
+CONTENT_POLICY = content_policy()
 
 
 @dataclass(frozen=True)
@@ -53,36 +65,92 @@ class DashboardSettings:
     open_browser: bool = True
     verbose: bool = False
     idle_seconds: int = 600
-    """A kernel that no page is connected to ends after this time."""
+    """A kernel on which nobody has done anything for this time ends."""
     cull_every_seconds: int = 30
     cull_connected: bool = False
     """Whether an idle kernel ends although its page is still open."""
+    abandoned_seconds: int = 600
+    """A kernel that no page is connected to ends after this time; a closed page's ends at once."""
+    ip: str = address.HOST
+    seats: int = 24
+    """Pages at a time, each with a kernel of its own."""
+    pages: int = 24
+    """Of one visitor."""
+    heated: int = 0
+    """Kernels that render the page before anybody asks; fewer where the seats are taken."""
+    token: str = ""
+    """What visitors must know; empty: nothing."""
+    memory: int = 0
+    """Bytes of its own that a kernel may take (RLIMIT_DATA); 0: no bound. Where kernels fork."""
+    fork: bool = False
+    """Whether kernels are forks of one process that has imported everything (forkserver.py)."""
+    frame_ancestors: tuple[str, ...] = ()
+    """Origins, such as https://course.example, whose pages may show the lab in a frame."""
+
+    @property
+    def public(self) -> bool:
+        return not address.is_loopback(self.ip)
 
 
 def serve_dashboard(settings: DashboardSettings) -> None:
     """Serve until Ctrl-C or a termination signal; then every kernel has ended. Raises BadInput
-    for a port that is taken or a notebook that is not there."""
+    for a port or address that cannot be taken or a notebook that is not there."""
     notebook = settings.notebook.absolute()
     if not notebook.is_file():
         raise BadInput(f"{notebook}: there is no such notebook to serve")
-    sockets = address.listen(settings.port, FIRST_PORT)
+    for origin in settings.frame_ancestors:
+        if not ORIGIN.fullmatch(origin):
+            raise BadInput(f"--frame {origin}: give an origin, such as https://course.example")
+    sockets = address.listen(settings.port, FIRST_PORT, settings.ip)
     port = address.number(sockets)
     # Read by Jupyter when it looks for templates; ours lie in the checkout, not in the environment.
     os.environ["JUPYTER_PATH"] = os.pathsep.join(
         filter(None, [str(ASSETS), os.environ.get("JUPYTER_PATH")])
     )
     address.make_importable(str(ROOT))
+    logging.setLogRecordFactory(OneLine)
     if not settings.verbose:
         logging.getLogger("tornado").setLevel(logging.ERROR)  # refused requests, ping settings
     # The one instance: Voilà's parts find their logger by it.
-    server = _server_class().instance(config=_config(settings, notebook, port))
+    config = _config(settings, notebook, port)
+    config.MappingKernelManager.cull_idle_timeout = 0  # room.py knows better who is idle
+    config.Voila.identity_provider_class = "kvlab.app.visitors.Visitors"
+    if settings.frame_ancestors:
+        # In a frame of another site a browser sends no other cookies, and these over HTTPS alone.
+        config.Visitors.cookie_options = {"samesite": "None", "secure": True}
+    server = _server_class().instance(config=config)
     server.sockets = sockets
-    server.when_ready = lambda: address.announce(
-        "the lab is", f"http://{address.HOST}:{port}/", settings.open_browser
-    )
+    server.given = settings
+    server.when_ready = lambda: announce(settings, port)
     # Not from the command line, which is ours.
     server.initialize(argv=[])
     server.start()
+
+
+def announce(settings: DashboardSettings, port: int) -> None:
+    """Where the lab is: two lines, and for a room also the token and a picture to point a phone at."""
+    query = f"?token={settings.token}" if settings.token else ""
+    first, *others = [f"http://{name}:{port}/" for name in address.names(settings.ip)]
+    if not settings.public:
+        address.announce("the lab is", first + query, settings.open_browser)
+        return
+    for url in others:
+        print(f"kvlab: also at {url}{query}")
+    if settings.token:
+        print(f"kvlab: the token is {settings.token}")
+    address.show_code(first + query)
+    print(f"kvlab: {settings.seats} seats")
+    address.announce("the lab is", first + query, settings.open_browser)
+
+
+class OneLine(logging.LogRecord):
+    """A record whose message stays on its line: what visitors send may be named in one."""
+
+    def getMessage(self) -> str:  # noqa: N802, the base class's name
+        return "".join(
+            letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+            for letter in super().getMessage()
+        )
 
 
 def _config(settings: DashboardSettings, notebook: Path, port: int) -> Any:
@@ -91,8 +159,9 @@ def _config(settings: DashboardSettings, notebook: Path, port: int) -> Any:
     return Config(
         {
             "Voila": {
-                "ip": address.HOST,
+                "ip": settings.ip,
                 "port": port,
+                "token": settings.token,
                 "notebook_path": str(notebook),
                 "root_dir": str(notebook.parent),
                 "open_browser": False,
@@ -100,14 +169,20 @@ def _config(settings: DashboardSettings, notebook: Path, port: int) -> Any:
                 "config_file_paths": [],
                 "log_level": logging.INFO if settings.verbose else logging.ERROR,
                 "tornado_settings": {
-                    # Answer to this machine's own names only: a page elsewhere whose name is
-                    # made to point here is refused.
-                    "allow_remote_access": False,
+                    # Without a token, answer to this machine's own names only: a page elsewhere
+                    # whose name is made to point here is refused. With one, such a page has no
+                    # cookie, and the lab may have any name.
+                    "allow_remote_access": settings.public,
                     "local_hostnames": ["localhost", address.HOST],
+                    "websocket_max_message_size": MOST_BYTES,
                     "headers": {
-                        "Content-Security-Policy": CONTENT_POLICY,
+                        "Content-Security-Policy": content_policy(settings.frame_ancestors),
                         "X-Content-Type-Options": "nosniff",
-                        "Referrer-Policy": "no-referrer",
+                        # Without a referrer a form would come from the origin "null", and be refused.
+                        "Referrer-Policy": "same-origin",
+                        "Cross-Origin-Resource-Policy": "same-origin",
+                        "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+                        "Server": "kvlab",
                     },
                 },
             },
@@ -131,6 +206,8 @@ def _config(settings: DashboardSettings, notebook: Path, port: int) -> Any:
                 "cull_interval": settings.cull_every_seconds,
                 "cull_connected": settings.cull_connected,
             },
+            # A kernel that was started anew knows nothing of the page: it stays ended, and says so.
+            "KernelRestarter": {"restart_limit": 0},
             # Also what keeps ipykernel from warning about the lack of it in our terminal.
             "KernelManager": {"transport_encryption": "auto"},
         }
@@ -139,48 +216,69 @@ def _config(settings: DashboardSettings, notebook: Path, port: int) -> Any:
 
 def _server_class() -> Any:
     """Our Voilà. Built when it is needed: importing Voilà takes a second."""
+    from tornado.httpserver import HTTPServer
+    from tornado.ioloop import IOLoop, PeriodicCallback
+    from tornado.web import HTTPError
     from voila.app import Voila
-    from voila.shutdown_kernel_handler import VoilaShutdownKernelHandler
 
-    class ShutdownHandler(VoilaShutdownKernelHandler):
-        """Ends a page's kernel when the page is closed.
-
-        The page cannot send the cross-site token that Voilà asks for, so that every closed page
-        left its kernel behind. The kernel's id, which only its page knows, is proof enough.
-        """
-
-        def check_xsrf_cookie(self) -> None:
-            return None
+    from kvlab.app.forked import Forks, can_fork, use
+    from kvlab.app.handlers import routes
+    from kvlab.app.pool import Pool, Rendering
+    from kvlab.app.room import Room
 
     class Dashboard(Voila):
-        """Voilà on a socket of ours, ended by any of the signals that mean it."""
+        """Voilà with our own addresses, on a socket of ours, ended by any signal that means it."""
 
         sockets: list[socket.socket]
+        given: DashboardSettings
         when_ready: Any
 
         def init_handlers(self) -> Any:
-            return [
-                (rule[0], ShutdownHandler, *rule[2:])
-                if rule[1] is VoilaShutdownKernelHandler
-                else rule
-                for rule in super().init_handlers()
-            ]
+            given = self.given
+            self.room = Room(
+                stop=self.stop_kernel,
+                seats=given.seats,
+                freed=lambda: self.pool.fill(),
+                pages=given.pages,
+                abandoned_seconds=given.abandoned_seconds,
+                idle_seconds=given.idle_seconds,
+                cull_connected=given.cull_connected,
+            )
+            self.pool = Pool(
+                lambda: Rendering(self, given.notebook),
+                lambda: min(given.heated, given.seats + SPARE - len(self.room.sessions)),
+            )
+            self.app.settings.update(room=self.room, pool=self.pool)
+            return routes(self, EXTENSIONS)
+
+        async def stop_kernel(self, kernel: str) -> None:
+            with contextlib.suppress(HTTPError, KeyError, RuntimeError):  # it has ended by itself
+                await self.kernel_manager.shutdown_kernel(kernel, now=True)
 
         def listen(self) -> None:
-            import tornado.ioloop
-            from tornado.httpserver import HTTPServer
-
-            HTTPServer(self.app).add_sockets(self.sockets)
-            self.ioloop = tornado.ioloop.IOLoop.current()
+            server = HTTPServer(
+                self.app, max_body_size=64 * 1024, max_header_size=32 * 1024, body_timeout=30
+            )
+            server.add_sockets(self.sockets)
+            self.ioloop = IOLoop.current()
+            forks = Forks(self.given.memory, ROOT) if self.given.fork and can_fork() else None
+            if forks is not None:
+                use(forks)
+                self.ioloop.add_callback(forks.connect)
+            sweep = PeriodicCallback(self.room.sweep, 1000 * self.given.cull_every_seconds)
+            sweep.start()
             for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
                 if hasattr(signal, name):
                     signal.signal(getattr(signal, name), self._handle_signal_stop)
+            self.ioloop.add_callback(self.pool.fill)
             self.when_ready()
             try:
                 self.ioloop.start()
             finally:
                 for one in self.sockets:
                     one.close()
+                if forks is not None:
+                    forks.close()
                 self.stop()
 
     return Dashboard

@@ -186,8 +186,9 @@ class BlockReleased(Event):
     """A table gave up blocks; those in `freed` had no other reference and can be allocated now.
 
     Their values stay in memory until somebody writes over them; `cached` ones of them can still be
-    found by their prefix. why: finished | preempted | swapped_out | aborted. `next_id` waits at the
-    head of the queue and needs `next_needs` blocks (None: nobody waits).
+    found by their prefix. why: finished | preempted | swapped_out | copy_unfinished (unsafe) |
+    aborted. `next_id` waits at the head of the queue and needs `next_needs` blocks (None: nobody
+    waits).
     """
 
     id: str

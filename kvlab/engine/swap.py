@@ -150,7 +150,8 @@ class Swap:
 
     def _release_gpu_blocks(self, copy: Copy) -> None:
         freed = self._space.pool.release(copy.blocks, lent=True)
-        self._space.record_release(copy.request, "swapped_out", copy.blocks, freed, None)
+        why = "copy_unfinished" if self._release_early else "swapped_out"
+        self._space.record_release(copy.request, why, copy.blocks, freed, None)
 
     def _retire_out(self, copy: Copy) -> None:
         if copy in self._copies:  # a copy that failed has settled itself

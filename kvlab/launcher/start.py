@@ -26,7 +26,10 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = {
     "app": "the lab as a web page, on this machine alone",
     "lab": "the notebooks in JupyterLab",
+    "serve": "the lab for a room of people",
     "run": "one scenario in the terminal",
+    "export": "a run taken along: a page, pictures, the trace",
+    "site": "all lessons as web pages in a folder",
     "test": "the whole test suite",
     "doctor": "what this machine has and what is missing",
     "model": "fetch a model, list those that are here, look at one",

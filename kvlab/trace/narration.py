@@ -29,6 +29,8 @@ from typing import Any
 from kvlab.errors import BadInput
 
 FOLDER = Path(__file__).parent / "words"
+OWN_RELEASES = ("preempted", "swapped_out", "copy_unfinished")
+"""Whoever gives up blocks for these reasons waits itself."""
 FIELD = re.compile(r"\{([a-z_]+)(?::([A-Za-z_]+))?\}")
 
 Event = Mapping[str, Any]
@@ -186,7 +188,7 @@ def _released(event: Event) -> list[str]:
     if event["next_id"] is None:
         return found
     # Who is preempted waits at the head of the queue itself.
-    own = event["next_id"] == event["id"] and event["why"] in ("preempted", "swapped_out")
+    own = event["next_id"] == event["id"] and event["why"] in OWN_RELEASES
     return [*found, "self" if own else "next"]
 
 

@@ -41,7 +41,7 @@ def blocks_of(prompts: Sequence[Sequence[int]], outputs: int) -> int:
 
 
 def serving(vocab: int, share: float, requests: int, outputs: int) -> Work:
-    """Prompts of 32 to 128 tokens, in a pool of `share` of the blocks that they need."""
+    """Prompts of 32 to 128 tokens, in a pool of `share` of the blocks that they need at the end."""
     rng = Random(f"serving:{requests}")
     prompts = tuple(prompt(rng, rng.randint(32, 128), vocab) for _ in range(requests))
     blocks = round(blocks_of(prompts, outputs) * share)

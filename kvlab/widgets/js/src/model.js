@@ -204,6 +204,7 @@ export function causeOf(events, index) {
       return find((e) => e.kind === "paused") ?? own("block_needed");
     case "block_released":
       if (event.why === "swapped_out") return own("swap_out_finished");
+      if (event.why === "copy_unfinished") return own("swap_out_started");
       return event.why === "preempted" ? own("preempted") : null;
     case "block_allocated":
       if (event.why === "decode") return own("block_needed") === null ? null : freed(true);
