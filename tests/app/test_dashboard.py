@@ -134,13 +134,13 @@ def test_predictions_come_before_what_answers_them(board: Dashboard, story: Stor
     assert "4 of waiting and 1 of recovery" in story.verdict.value
     assert board.place.kept["said"] == {"figure-5": 5}
     story.chapters.index = 3
-    assert story.player.covered
+    assert is_covered(story)
     story.skip_pressed(None)
-    assert not story.player.covered
+    assert not is_covered(story)
     assert story.verdict.value == ""
     story.chapters.index = 2
     story.predict.value = False
-    assert not story.player.covered
+    assert not is_covered(story)
 
 
 def test_a_figure_in_the_middle_of_a_run_says_so(story: Story):
@@ -482,7 +482,7 @@ def test_what_the_tab_kept_comes_back(board: Dashboard, story: Story):
     query = "?page=story&scenario=figure-2&cursor=30"
     board.place._hear(None, {"type": "go", "query": query, "kept": kept}, [])
     assert "Right: 0" in story.verdict.value
-    assert not story.player.covered
+    assert not is_covered(story)
     assert story.player.cursor == 30
     assert [one["given"] for one in story.player.answers] == ["A"]
     story.chapters.index = 2
