@@ -27,8 +27,11 @@ def main():  # type: ignore[no-untyped-def]  # annotations of today do not parse
         # Started as `python3 path/to/kvlab`: our modules must not stand in for the standard
         # library's (`trace`), and `kvlab` itself must be found.
         sys.path[0] = os.path.dirname(here)
-    from kvlab.launcher.start import start
-
+    try:
+        from kvlab.launcher.start import start
+    except KeyboardInterrupt:  # later ones are the launcher's
+        sys.stderr.write("kvlab: stopped\n")
+        return 130
     return start(sys.argv[1:])
 
 

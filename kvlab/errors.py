@@ -9,6 +9,19 @@ def printable(text: str) -> str:
     )
 
 
+def memory_ran_out(error: BaseException) -> bool:
+    """Whether an error says that there was no memory left: Python's own, or torch's on any device."""
+    told = ("can't allocate memory", "out of memory", "can't start new thread")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in told)
+    )
+
+
+def reason_of(error: BaseException) -> str:
+    """What a library's error says, in a few words: torch names lines of its sources."""
+    return "out of memory" if memory_ran_out(error) else (str(error).splitlines() or [""])[0]
+
+
 class BadInput(ValueError):
     """What is wrong, where, and what to do, in one sentence. The command line exits with status 2.
 

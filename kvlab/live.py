@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvlab.engine.report import StepReport
-from kvlab.errors import BadInput
+from kvlab.errors import BadInput, memory_ran_out
 from kvlab.lessons.runs import load_for
 from kvlab.run import Run, run_scenario
 from kvlab.scenario import Scenario
@@ -147,9 +147,11 @@ class LiveRun:
             self._end("failed", self._on_error, said)
         except BadInput as error:
             self._end("failed", self._on_error, str(error))
-        except Exception as error:
+        except BaseException as error:  # SystemExit, too: a thread would end without a word
             log.exception("the run of %s failed", self.scenario.name)
             said = f"This run failed, and that is our fault ({type(error).__name__})."
+            if memory_ran_out(error):
+                said = "This run needs more memory than there is: fewer blocks or tokens need less."
             self._end("failed", self._on_error, said)
 
     def _end(self, state: str, tell: Callable[..., None], *what: str) -> None:
@@ -157,7 +159,7 @@ class LiveRun:
         self.state = state
         try:
             tell(*what)
-        except Exception:
+        except BaseException:
             log.exception("the end of the run of %s could not be told", self.scenario.name)
 
     def _run(self) -> Run:

@@ -63,6 +63,8 @@ DEFAULTS: dict[str, Any] = {
 AUTO = "auto"
 """As `engine.num_blocks`: settled when the scenario runs, from the memory that is there."""
 VERBS = ("abort", "preempt", "pause", "resume", "next_victim")  # each names a request
+TOLD = ("model", "engine", "requests", "actions")
+"""What a lesson tells of: another device or name does not make it untrue."""
 SET = "set"
 """The action that names settings instead: `{step: 3, set: {method: swap}}`."""
 LARGEST_JSON = 10_000_000  # bytes
@@ -127,9 +129,7 @@ class Scenario:
 
     def with_settings(self, settings: Sequence[str]) -> Scenario:
         """A copy with `PATH=VALUE` settings applied, checked again."""
-        document = copy.deepcopy(self.raw)
-        for setting in settings:
-            apply_setting(document, setting)
+        document = changed(self.raw, settings)
         return scenario_from(document, self.base, f"scenario {self.name}")
 
 
@@ -173,9 +173,7 @@ def load_scenario(name_or_path: str, settings: Sequence[str] = ()) -> Scenario:
             f"{what}: there is no such file, and no shipped scenario of this name; shipped are "
             f"{', '.join(scenario_names())}."
         )
-    document = read_document(path, what)
-    for setting in settings:
-        apply_setting(document, setting)
+    document = changed(read_document(path, what), settings)
     return scenario_from(document, path.resolve().parent, what)
 
 
@@ -209,6 +207,23 @@ def read_document(path: Path, what: str) -> dict[str, Any]:
         raise BadInput(f"{what}: {error}") from None
     if not isinstance(document, dict):
         raise BadInput(f"{what}: must be a mapping with name, engine and requests.")
+    return document
+
+
+def changed(raw: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """A copy with `PATH=VALUE` settings applied. Raises BadInput.
+
+    What a lesson says of its own run, `about` and `narration`, is left out of a changed one: it may
+    not be true there.
+    """
+    document = copy.deepcopy(raw)
+    for setting in settings:
+        apply_setting(document, setting)
+    lesson = document.get("lesson")
+    same = all(document.get(key) == raw.get(key) for key in TOLD)
+    if not same and isinstance(lesson, dict):
+        said = ("about", "narration")
+        document["lesson"] = {key: lesson[key] for key in lesson if key not in said}
     return document
 
 

@@ -53,7 +53,7 @@ def steps(
                 _tables(step),
                 each(f"{name} {n}" for name, n in step["kv"].items()),
                 _delivered(step["emitted"], delivered, token_text),
-                "; ".join(_events(step, paused)),
+                "; ".join(_events(step, paused, summary["requests"])),
             )
         )
         paused = set(step.get("paused", ()))
@@ -98,7 +98,9 @@ def _delivered(
     return each(words)
 
 
-def _events(step: Mapping[str, Any], paused_before: set[str]) -> list[str]:
+def _events(
+    step: Mapping[str, Any], paused_before: set[str], requests: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
     """What happened, causes before effects. Bare numbers count blocks."""
     said = []
     for name in step.get("paused", ()):
@@ -120,7 +122,9 @@ def _events(step: Mapping[str, Any], paused_before: set[str]) -> list[str]:
     for stall in step["stalled"]:
         said.append(f"{stall['id']} stalled, needs {stall['needs']}")
     for name in step["finished"]:
-        said.append(f"{name} finished")
+        why = requests[name].get("finish_reason") if name in requests else None
+        usual = why in (None, "length", "stop")
+        said.append(f"{name} finished" if usual else f"{name} ended ({why})")
     return said
 
 

@@ -209,3 +209,16 @@ def test_a_page_that_fails_to_show_the_run_is_told_of_it() -> None:
     live.start().wait(20)
     assert said == ["This run failed, and that is our fault (ValueError)."]
     assert live.state == "failed"
+
+
+def test_whoever_leaves_the_thread_by_force_is_told_of_too() -> None:
+    """A SystemExit would end the thread without a word, and the page would wait for ever."""
+
+    def leave(_: Progress) -> None:
+        raise SystemExit(3)
+
+    ends: list[str] = []
+    live = LiveRun(scenario(), on_progress=leave, on_done=lambda _: None, on_error=ends.append)
+    live.start().wait(20)
+    assert ends == ["This run failed, and that is our fault (SystemExit)."]
+    assert live.state == "failed"

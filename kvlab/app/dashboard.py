@@ -90,11 +90,13 @@ class Dashboard:
     @guarded
     def go(self, query: Query, kept: dict[str, Any]) -> None:
         """Where an address says, with what the browser tab had kept."""
-        self.kept = kept
+        if not self.place.answered:  # the page has just been loaded: from now on Python knows more
+            self.kept = kept
+            for one in self.pages.values():
+                one.remember(kept)
         page = self.page_named(query.get("page", Story.name))
         self.moving = True
         try:
-            page.remember(kept)
             if query or kept:
                 page.open(query)
         finally:  # what an address says wrongly is told on its page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import logging
@@ -47,7 +48,8 @@ class Child:
     def send_signal(self, number: int) -> None:
         # Its end is told in order, so that a number is never that of another process by now.
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and that is on its way
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
@@ -95,6 +97,9 @@ class Forks:
                 child = self.children.pop(message["ended"], None)
                 if child is not None:
                     child.returncode = message["status"]
+            elif "failed" in message:
+                why = RuntimeError(f"a kernel could not be forked: {message['failed']}")
+                self.waiting.pop(message["id"]).set_exception(why)
             else:
                 child = self.children[message["pid"]] = Child(message["pid"])
                 self.waiting.pop(message["id"]).set_result(child)
@@ -108,7 +113,8 @@ class Forks:
             child.returncode = 1  # children end with their parent
 
     async def spawn(self, argv: list[str], env: dict[str, str], cwd: str) -> Child:
-        """A new kernel. Raises RuntimeError once the fork server has ended."""
+        """A new kernel. Raises RuntimeError where the system lets no process be made, and once the
+        fork server has ended."""
         if self.broken or self.writer is None:
             raise RuntimeError("the fork server has ended")
         number = next(self.numbers)

@@ -7,7 +7,8 @@ stays locked for ever. So nothing that computes is called here, and torch is imp
 
 This file is the importing process (`python -m kvlab.app.forkserver FD`); forked.py is its client.
 Messages are JSON, one a line, over the socket FD. To it: {"id", "argv", "env", "cwd", "memory"}.
-From it: {"ready": threads}, {"id", "pid"}, and {"ended": pid, "status": exit status}.
+From it: {"ready": threads}, {"id", "pid"} or {"id", "failed": why}, and {"ended": pid, "status":
+exit status}.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class ForkServer:
     def __init__(self, line: socket.socket) -> None:
         self.line = line
         self.left = b""
+        self.children: set[int] = set()
         self.wake, told = os.pipe()
         os.set_blocking(self.wake, False)
         os.set_blocking(told, False)
@@ -61,7 +63,14 @@ class ForkServer:
         self.line.sendall(json.dumps(message).encode() + b"\n")
 
     def run(self) -> None:
-        """Until the server closes its end; the kernels see that their parent is gone and end too."""
+        """Until the server closes its end; then its kernels end, too."""
+        # Broken off: the server has gone while it was told something.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.serve()
+        for pid in self.children:
+            os.kill(pid, signal.SIGKILL)
+
+    def serve(self) -> None:
         self.say(ready=threads())
         with selectors.DefaultSelector() as selector:
             selector.register(self.line, selectors.EVENT_READ)
@@ -80,10 +89,15 @@ class ForkServer:
         *lines, self.left = (self.left + got).split(b"\n")
         for one in lines:
             request = json.loads(one)
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError as error:  # no memory, or too many processes: the others live on
+                self.say(id=request["id"], failed=error.strerror)
+                continue
             if pid == 0:
                 selector.close()
                 self.become(request)
+            self.children.add(pid)
             self.say(id=request["id"], pid=pid)
         return bool(got)
 
@@ -93,6 +107,7 @@ class ForkServer:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     return
+                self.children.discard(pid)
                 self.say(ended=pid, status=os.waitstatus_to_exitcode(status))
 
     def become(self, request: dict[str, Any]) -> NoReturn:

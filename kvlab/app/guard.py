@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from kvlab.errors import BadInput
+from kvlab.errors import BadInput, memory_ran_out
 
 log = logging.getLogger("kvlab.app")
 Given = ParamSpec("Given")
@@ -42,8 +42,9 @@ def guarded(
             self.fail(str(error))
         except Exception as error:
             log.exception("%s failed", callback.__name__)
-            self.fail(
-                f"This is our fault ({type(error).__name__}). What was shown before still is."
-            )
+            why = f"This is our fault ({type(error).__name__})."
+            if memory_ran_out(error):
+                why = "There is not enough memory left for this."
+            self.fail(f"{why} What was shown before still is.")
 
     return cast(Callable[Concatenate[Owner, Given], None], wrapper)

@@ -139,23 +139,23 @@ def is_trace(text: str) -> bool:
 
 def read_trace(name: str, text: str) -> Trace:
     """Raises BadInput, naming the file, for what is no trace, or cannot be replayed."""
-    return Trace.from_json(read_data(name, text), f"{name}")
+    return Trace.from_json(read_data(name, text, as_json=True), name)
 
 
 def read_scenario(name: str, text: str) -> Raw:
     """A raw scenario from YAML or JSON, fit to be shown in the form. Raises BadInput."""
     if len(text) > LARGEST_SCENARIO:
         raise BadInput(f"{name}: a scenario may have {LARGEST_SCENARIO:,} characters here. {MORE}")
-    raw = read_data(name, text)
+    raw = read_data(name, text, as_json=name.endswith(".json"))
     if not isinstance(raw, dict):
         raise BadInput(f"{name}: must be a mapping with name, engine and requests.")
     scenario_from(raw, Path(), name)
     return raw
 
 
-def read_data(name: str, text: str) -> Any:
+def read_data(name: str, text: str, *, as_json: bool) -> Any:
     try:
-        return parse(text, as_json=name.endswith(".json"))
+        return parse(text, as_json=as_json)
     except BadInput as error:
         raise BadInput(f"{name}: {error}") from None
 

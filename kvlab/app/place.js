@@ -51,7 +51,9 @@ function render({ model, el }) {
     said.textContent = "";
     address.hidden = true;
     // Before Python has gone where this page was asked for, the address is the reader's wish.
-    if (!linked || model.get("answered") === 0) return;
+    const asked = model.get("answered") === 0;
+    bar.setAttribute("aria-busy", String(asked));
+    if (!linked || asked) return;
     const next = wanted();
     if (next.search === location.search) return;
     const before = new URLSearchParams(location.search);

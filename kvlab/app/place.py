@@ -2,8 +2,8 @@
 
 The browser keeps the address; Python says what stands in it (`query`), the player's cursor is added
 on the client. What a person wrote is kept by the browser tab as well (sessionStorage), so that it
-outlives the kernel; the bar tells when that has gone. Only the form of what the page sends is checked here: whoever opens a place looks
-names up in lists of its own.
+outlives the kernel; the bar tells when that is gone. Only the form of what the page sends is checked
+here: whoever opens a place looks names up in lists of its own.
 """
 
 from __future__ import annotations

@@ -53,7 +53,12 @@ class Rendering:
                 self.pieces.put_nowait(piece)
         except Exception:
             self.failed = True
-            log.exception("a page was not rendered to its end")
+            if self.kernel not in self.voila.kernel_manager:
+                log.info("a page was not rendered to its end: its kernel was stopped")
+            elif not await self.alive():
+                log.error("a page was not rendered to its end: its kernel has ended by itself")
+            else:
+                log.exception("a page was not rendered to its end")
         finally:
             self.done = True
             self.pieces.put_nowait(None)
@@ -62,6 +67,10 @@ class Rendering:
         """The page, piece by piece; once. It breaks off where the rendering has `failed`."""
         while (piece := await self.pieces.get()) is not None:
             yield piece
+
+    async def stop(self) -> None:
+        """End its kernel, in whatever state that is."""
+        await self.voila.stop_kernel(self.kernel)
 
     async def alive(self) -> bool:
         manager = self.voila.kernel_manager
@@ -137,6 +146,10 @@ class Pool:
                 assert one.work is not None
                 await one.work
                 self.failures = self.failures + 1 if one.failed else 0
+                if one.failed and one in self.heated:  # nobody is to be handed half a page
+                    self.heated.remove(one)
+                    await one.stop()
+                    self.fill()
             except Exception:
                 self.failures += 1
                 log.exception("a kernel could not be heated")

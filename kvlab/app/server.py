@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
 import re
+import shutil
 import signal
 import socket
+import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +24,14 @@ from kvlab.errors import BadInput
 ROOT = Path(__file__).resolve().parents[2]
 ASSETS = ROOT / "assets"
 FIRST_PORT = 8866
+HEAD_SECONDS = 30
+STARTING_SECONDS = 5
+"""How long the end waits for kernels that are just being started, so that none is left over."""
 SPARE = 2
 """Kernels beyond the seats, so that a page that is loaded again finds one."""
+LONGEST_SOCKET = 107
+"""Bytes of a Unix socket's path, by the size of `sun_path` in Linux."""
+SOCKET_NAME = len("/voila_12345678/kernel-01234567-89ab-4def-8123-456789abcdef-ipc-12345")
 ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?")
 
 EXTENSIONS = [
@@ -114,6 +124,7 @@ def serve_dashboard(settings: DashboardSettings) -> None:
     # The one instance: Voilà's parts find their logger by it.
     config = _config(settings, notebook, port)
     config.MappingKernelManager.cull_idle_timeout = 0  # room.py knows better who is idle
+    config.KernelManager.transport = transport()
     config.Voila.identity_provider_class = "kvlab.app.visitors.Visitors"
     if settings.frame_ancestors:
         # In a frame of another site a browser sends no other cookies, and these over HTTPS alone.
@@ -125,6 +136,14 @@ def serve_dashboard(settings: DashboardSettings) -> None:
     # Not from the command line, which is ours.
     server.initialize(argv=[])
     server.start()
+
+
+def transport() -> str:
+    """How kernels are spoken to: by sockets that lie beside their connection files, where paths to
+    those fit. A TCP port is chosen before the kernel binds it, and another server on this machine
+    may choose the same one meanwhile."""
+    root = len(os.fsencode(os.path.realpath(tempfile.gettempdir())))
+    return "ipc" if sys.platform == "linux" and root + SOCKET_NAME <= LONGEST_SOCKET else "tcp"
 
 
 def announce(settings: DashboardSettings, port: int) -> None:
@@ -216,6 +235,7 @@ def _config(settings: DashboardSettings, notebook: Path, port: int) -> Any:
 
 def _server_class() -> Any:
     """Our Voilà. Built when it is needed: importing Voilà takes a second."""
+    from jupyter_core.utils import run_sync
     from tornado.httpserver import HTTPServer
     from tornado.ioloop import IOLoop, PeriodicCallback
     from tornado.web import HTTPError
@@ -255,9 +275,25 @@ def _server_class() -> Any:
             with contextlib.suppress(HTTPError, KeyError, RuntimeError):  # it has ended by itself
                 await self.kernel_manager.shutdown_kernel(kernel, now=True)
 
+        async def stop_kernels(self) -> None:
+            """All of them, at once and without a farewell, those that are just starting included."""
+            pending = getattr(self.kernel_manager, "_pending_kernels", {})
+            if pending:
+                await asyncio.wait(tuple(pending.values()), timeout=STARTING_SECONDS)
+            await asyncio.gather(*map(self.stop_kernel, self.kernel_manager.list_kernel_ids()))
+
+        def stop(self) -> None:
+            run_sync(self.stop_kernels)()
+            shutil.rmtree(self.connection_dir, ignore_errors=True)
+
         def listen(self) -> None:
             server = HTTPServer(
-                self.app, max_body_size=64 * 1024, max_header_size=32 * 1024, body_timeout=30
+                self.app,
+                max_body_size=64 * 1024,
+                max_header_size=32 * 1024,
+                body_timeout=30,
+                # Also how long a request's head may take: else who never ends it holds a file.
+                idle_connection_timeout=HEAD_SECONDS,
             )
             server.add_sockets(self.sockets)
             self.ioloop = IOLoop.current()

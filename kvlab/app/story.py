@@ -43,7 +43,7 @@ WITH_TABLE = (3, 4, 5)
 TITLE = "When the KV cache runs out"
 LEAD = (
     "A small server with a real language model has two requests and too few blocks. Step through "
-    "what it does, in five chapters: press the black button, or use the arrow keys."
+    "what it does, in five chapters: press the large arrow under the picture, or use the arrow keys."
 )
 
 
@@ -176,6 +176,8 @@ class Story(Page):
             given = answers.get(one.scenario) if isinstance(answers, dict) else None
             if isinstance(given, list):
                 self.answers[one.scenario] = given
+        self.player.answers = self.answers.get(self.chapter.scenario, [])
+        self.ask()
 
     def quietly(self, widget: Any, **values: Any) -> None:
         """Set what a person sets otherwise, without taking it for theirs."""

@@ -134,7 +134,11 @@ class LivePanel:
             load=lambda: self.visit.load(scenario),
             most_seconds=MOST_SECONDS,
         )
-        self.live.start()  # only now: a short run ends before the next line would be reached
+        try:
+            self.live.start()  # only now: a short run ends before the next line would be reached
+        except RuntimeError:  # no thread is to be had
+            self._end(self.resting)
+            raise
 
     def _end(self, status: str) -> None:
         self.turn += 1

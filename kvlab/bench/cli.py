@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from kvlab.files import refuse_unwritable, write_whole
+
 bench = typer.Typer(
     no_args_is_help=True, help="Measure: policies, free orders, the cost model, the GPU path."
 )
@@ -81,17 +83,16 @@ def engine(
 ) -> None:
     """Decode, prefill and serving with enough and with half the blocks, beside the peers, on the CPU."""
     from kvlab.bench.speed import bench_engine, table
-    from kvlab.errors import BadInput
 
-    if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
-        raise BadInput(f"--json {file}: give a file in a folder that exists")
+    if file is not None:
+        refuse_unwritable(file)
     found = []
     for one in dtype:
         say = partial(typer.echo, err=True)
         found.append(bench_engine(model, one, vllm, peers, rounds, say))
         typer.echo(table(found[-1]) + "\n")
     if file is not None:
-        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_whole(file, json.dumps(found, indent=1) + "\n")
 
 
 @bench.command()
@@ -134,13 +135,12 @@ def cost(
     It calibrates anew, and what it finds is what `auto` uses from then on.
     """
     from kvlab.bench.cost import bench_cost, table
-    from kvlab.errors import BadInput
 
-    if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
-        raise BadInput(f"--json {file}: give a file in a folder that exists")
+    if file is not None:
+        refuse_unwritable(file)
     found = bench_cost(model, block_size=block_size, dtype=dtype, device=device)
     if file is not None:
-        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_whole(file, json.dumps(found, indent=1) + "\n")
     typer.echo(table(found))
 
 
@@ -155,6 +155,8 @@ def classroom(
     """A class opens the lab within a minute, runs something and leaves; about two minutes."""
     from kvlab.bench.classroom import bench_classroom
 
+    if file is not None:
+        refuse_unwritable(file)
     found = bench_classroom(seats, min(browsers, seats), typer.echo)
     if file is not None:
-        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_whole(file, json.dumps(found, indent=1) + "\n")

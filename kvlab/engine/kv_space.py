@@ -79,7 +79,17 @@ class KvSpace:
         try:
             self._mover.copy_block(source, block)
         except CopyError:
-            self.pool.release([block])
+            # Told, since what the block had kept of a prefix is gone. The request ends by this.
+            self._journal.record(
+                BlockAllocated,
+                id=request.id,
+                why="copy_on_write",
+                blocks=(block,),
+                logical=len(request.table),
+                free=self.pool.free,
+            )
+            freed = self.pool.release([block])
+            self.record_release(request, "finished", [block], freed, None)
             raise
         self.pool.release([source])
         request.table[logical] = block

@@ -86,6 +86,8 @@ def export(
     if not files and not embed:
         raise BadInput(f"export: say what to make: {', '.join(wanted)} or --embed.")
     check_files(files, scenario)
+    if title.encode("utf-8", "replace").decode() != title:
+        raise BadInput("--title: holds bytes that are no text; give it as UTF-8.")
     from kvlab.export import page
     from kvlab.export.panels import cursor_at
     from kvlab.export.source import trace_of

@@ -45,13 +45,14 @@ class Segment:
 
 @dataclass(slots=True)
 class Timeline:
-    """Segments by request, deliveries (index of the step, output, token) by request, and after each
-    step the free blocks and the first owner of every block."""
+    """Segments by request, deliveries (index of the step, output, token) by request, ends (index of the
+    step, why) by request, and after each step the free blocks and the first owner of every block."""
 
     segments: dict[str, list[Segment]] = field(default_factory=dict)
     deliveries: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
     free: list[int] = field(default_factory=list)
     pools: list[list[str | None]] = field(default_factory=list)
+    ends: dict[str, tuple[int, str]] = field(default_factory=dict)
 
 
 def timeline(trace: Trace, ids: list[str]) -> Timeline:
@@ -73,6 +74,8 @@ def timeline(trace: Trace, ids: list[str]) -> Timeline:
                 arriving[event["id"]] = event["kv"]
             elif kind == "token_delivered":
                 found.deliveries[event["id"]].append((at, event["index"], event["token"]))
+            elif kind == "finished":
+                found.ends[event["id"]] = (at, event["why"])
         back = dict(arriving)
         for event in events:
             if event["kind"] in ("swap_in_finished", "copy_failed"):
@@ -166,9 +169,12 @@ def lane(drawing: Drawing, scene: Scene, id: str, line: Timeline, box: tuple[flo
             style |= {"fill": theme.bg, "stroke_dasharray": "4 3"}
         drawing.rect(a, y + 3, b - a, 26, rx=5, **style)
         label(drawing, scene, segment, (a + 6, y + 3, b - a - 10), ink, ground)
-    end = segments[-1].stop + 1 if segments else 0
-    if segments and end < len(scene.trace.steps) and fit(scene.say("ended"), col - 8):
-        drawing.text(left + end * col + 8, y + 20, scene.say("ended"), soft=True)
+    if id in line.ends:
+        step, why = line.ends[id]
+        after = segments[-1].stop + 1 if segments else step
+        words, columns = scene.say(f"state_finished_{why}"), len(scene.trace.steps) - after
+        if columns > 0 and fit(words, min(columns, 3) * col - 8):
+            drawing.text(left + after * col + 8, y + 20, words, soft=True)
 
 
 def label(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from kvlab.errors import BadInput
 from kvlab.export.picture import title_of
@@ -143,7 +144,7 @@ def snippet(trace: Trace, options: PageOptions, file: str) -> str:
     if options.cursor is not None:
         where += f"&cursor={options.cursor}"
     return (
-        f'<iframe src="{escape(file)}#{escape(where)}" '
+        f'<iframe src="{quote(file)}#{escape(where)}" '
         f'title="{escape(options.title or title_of(trace))}" width="100%" '
         f'height="{EMBEDDED_HEIGHT}" loading="lazy" sandbox="allow-scripts allow-downloads" '
         'style="border: 0"></iframe>'

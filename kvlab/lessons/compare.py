@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 METHODS = ("recompute", "swap")
 REPEATS = 20
 TOO_SMALL = "too small to decide between the methods"
+TWO_STEPS = (
+    "The two steps are the one that preempts, in which swap copies out, and the one that resumes."
+)
 CLEAR = 2.0
 """How many times the other's median a median must be before a method counts as quicker."""
 
@@ -127,7 +130,7 @@ class MethodsTable:
             row("Longest gap between outputs", lambda facts: f"{facts.longest_gap} steps"),
         ]
         if one.seconds and other.seconds:
-            found.append(("Seconds of the resuming step", str(one.seconds), str(other.seconds)))
+            found.append(("Time of the two steps", str(one.seconds), str(other.seconds)))
         return found
 
     @property
@@ -137,8 +140,8 @@ class MethodsTable:
             return self.source
         quicker = clearly_quicker(self.recompute.seconds, self.swap.seconds)
         if quicker is None:
-            return f"{self.source} The seconds of a run this small are {TOO_SMALL}."
-        return f"{self.source} In the resuming step {quicker} was clearly quicker on this machine."
+            return f"{self.source} {TWO_STEPS} In a run this small they are {TOO_SMALL}."
+        return f"{self.source} {TWO_STEPS} In them {quicker} was clearly quicker here."
 
     @property
     def table(self) -> Table:
@@ -191,7 +194,7 @@ def compare(
 ) -> MethodsTable:
     """The table of two runs. Raises BadInput when a run is not of the method it stands for."""
     seconds = seconds or {}
-    found = {}
+    found: dict[str, int] = {}
     for method, trace in zip(METHODS, (recompute, swap), strict=True):
         found[method] = facts_of(trace, seconds.get(method))
         if found[method].method != method:
@@ -226,7 +229,8 @@ def repeat(
 ) -> MethodsTable:
     """Run a story `repeats` times with each method, taking turns, and compare.
 
-    The seconds are those of the step that resumes. `on_run(done, all)` hears of every run. Raises
+    The time is that of the step that preempts, where swap copies out, and of the step that resumes,
+    together. `on_run(done, all)` hears of every run. Raises
     BadInput for fewer than two repeats or more than a hundred.
     """
     scenarios = repeated(name, repeats, settings)
@@ -242,8 +246,8 @@ def repeat(
 def repeated(name: str, repeats: int = REPEATS, settings: Sequence[str] = ()) -> list[Scenario]:
     """A story `repeats` times with each method. They take turns, so that a busy minute of the machine
     meets both. Raises BadInput for fewer than two repeats or more than a hundred."""
-    if not 2 <= repeats <= 100:
-        raise BadInput(f"repeats {repeats}: choose 2 to 100.")
+    if not isinstance(repeats, int) or not 2 <= repeats <= 100:
+        raise BadInput(f"repeats {repeats!r:.60}: choose 2 to 100.")
     pair = [load_scenario(name, [*settings, f"engine.method={method}"]) for method in METHODS]
     return pair * repeats
 
@@ -251,13 +255,17 @@ def repeated(name: str, repeats: int = REPEATS, settings: Sequence[str] = ()) ->
 def of_repeats(traces: Sequence[Trace]) -> MethodsTable:
     """The table of what `repeated` asked for, in that order."""
     of = {method: traces[place :: len(METHODS)] for place, method in enumerate(METHODS)}
-    spreads = {method: Spread.of([*map(resume_seconds, own)]) for method, own in of.items()}
+    spreads = {method: Spread.of([*map(two_steps, own)]) for method, own in of.items()}
     return compare(of["recompute"][-1], of["swap"][-1], spreads)
 
 
-def resume_seconds(trace: Trace) -> float:
-    """Seconds of the first step that resumes a request. Raises BadInput when none does."""
+def two_steps(trace: Trace) -> float:
+    """Seconds of the first step that preempts and the first that resumes. Raises BadInput where
+    there is none."""
+    found: dict[str, int] = {}
     for event in trace.events:
-        if event["kind"] == "resumed":
-            return float(next(s["seconds"] for s in trace.steps if s["step"] == event["step"]))
-    raise BadInput(f"run {trace.name}: nothing was resumed in it.")
+        if event["kind"] in ("preempted", "resumed"):
+            found.setdefault(event["kind"], event["step"])
+    if len(found) < 2:
+        raise BadInput(f"run {trace.name}: nothing was resumed in it.")
+    return sum(float(one["seconds"]) for one in trace.steps if one["step"] in found.values())

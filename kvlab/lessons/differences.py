@@ -183,6 +183,8 @@ def sentence(one: Trace, other: Trace, found: Difference, words: Words) -> str:
     by = found.by
     if by is None:
         return str(pair["not_comparable"])
+    if by == 0 and found.what == "finish":  # its value names measured seconds, too
+        return fill(pair["finish_same"], {"id": found.id}, words)
     if by == 0:
         return str(pair["same_value"])
     key = f"{found.what}_{'more' if by > 0 else 'less'}"

@@ -66,7 +66,7 @@ def all_well() -> Table:
 def run(name: str | Path, *settings: str) -> Run:
     """Run a scenario, by name or from a file, with `PATH=VALUE` settings. Raises BadInput for what
     cannot run."""
-    return run_lesson(str(name), settings)
+    return run_lesson(str(name), own.texts(settings))
 
 
 def try_run(name: str | Path, *settings: str) -> checks.Verdict:
@@ -120,12 +120,12 @@ def on_this_machine(model: str = "story") -> Timings:
 
 def methods(*settings: str, repeats: int = compare.REPEATS) -> compare.MethodsTable:
     """Run the story with both methods, so often each, with `PATH=VALUE` settings, and compare."""
-    return compare.repeat(repeats=repeats, settings=settings)
+    return compare.repeat(repeats=repeats, settings=own.texts(settings))
 
 
 def model_or_story(name: str) -> own.Choice:
     """This model if it is on this machine, else the bundled one; nothing is fetched."""
-    return own.model_or_story(name)
+    return own.model_or_story(str(name))
 
 
 def fits(model: str | own.Choice = "story", length: int | None = None) -> Table:
@@ -140,6 +140,7 @@ def check(asked: Run | Trace | Crossovers, name: str, answer: object) -> checks.
 
 def what_if(made: Run | Trace) -> WhatIf:
     """Change one thing at the player's cursor, run it live, and see both runs side by side."""
+    trace_of(made)  # refuses what is no run
     return WhatIf(made)
 
 
@@ -152,14 +153,19 @@ def predict(which: int | str) -> Guess:
 
 
 def trace_of(made: Run | Trace) -> Trace:
-    """The trace of a run, or the trace itself."""
+    """The trace of a run, or the trace itself. Raises BadInput for what is neither."""
+    if not isinstance(made, Run | Trace):
+        raise BadInput(
+            f"this takes a run and got {made!r:.60}: run a scenario first, as in "
+            'story = run("figure-5"), and give story.'
+        )
     return made.trace if isinstance(made, Run) else made
 
 
 def one_of(known: dict[str, T], what: str, name: str) -> T:
     """The entry of this name. Raises BadInput, naming them all, where there is none."""
-    if name not in known:
-        raise BadInput(f"{what} {name!r}: choose {' or '.join(known)}.")
+    if not isinstance(name, str) or name not in known:
+        raise BadInput(f"{what} {name!r:.60}: choose {' or '.join(known)}.")
     return known[name]
 
 

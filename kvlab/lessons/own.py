@@ -11,10 +11,20 @@ from kvlab.lessons.runs import run_lesson
 from kvlab.lessons.table import Table
 
 
+def texts(settings: Sequence[str]) -> Sequence[str]:
+    """The settings as they are. Raises BadInput for one that is no text."""
+    for setting in settings:
+        if not isinstance(setting, str):
+            raise BadInput(
+                f'{setting!r:.60}: write a setting as text, as in "engine.num_blocks=5".'
+            )
+    return settings
+
+
 def attempt(name: str, settings: Sequence[str]) -> Verdict:
     """Run, and tell in one sentence how it went: what was wrong, or how long the run is."""
     try:
-        made = run_lesson(name, settings)
+        made = run_lesson(name, texts(settings))
     except BadInput as error:
         return Verdict(False, str(error))
     return Verdict(True, f"It ran: {made.summary['steps']} steps, nothing to complain about.")

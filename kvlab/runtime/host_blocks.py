@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kvlab.errors import BadInput
+from kvlab.errors import BadInput, reason_of
 from kvlab.runtime.kv_cache import KVCache
 
 
@@ -34,7 +34,7 @@ class HostBlocks(KVCache):
         except RuntimeError as error:
             raise BadInput(
                 f"a host pool of {num_blocks} blocks needs {size / 1e6:,.0f} MB of pinned memory, "
-                f"which could not be had ({str(error).splitlines()[0]}); give fewer host blocks."
+                f"which could not be had ({reason_of(error)}); give fewer host blocks."
             ) from None
         self.data = by_block.permute(1, 2, 0, 3, 4, 5)
         self.block_size = block_size

@@ -8,7 +8,7 @@ from ctypes import string_at
 import torch
 from torch import Tensor
 
-from kvlab.errors import BadInput
+from kvlab.errors import BadInput, reason_of
 
 
 class KVCache:
@@ -37,7 +37,7 @@ class KVCache:
             size = torch.Size(shape).numel() * dtype.itemsize
             raise BadInput(
                 f"a KV pool of {num_blocks} blocks needs {size / 1e6:,.0f} MB on {device}, which "
-                f"could not be had ({str(error).splitlines()[0]}); give fewer blocks."
+                f"could not be had ({reason_of(error)}); give fewer blocks."
             ) from None
         self.block_size = block_size
         self.num_blocks = num_blocks

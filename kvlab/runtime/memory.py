@@ -261,6 +261,8 @@ def report(
     about = Description.of(find_model(name, dtype=dtype))
     config, weights = about.config, about.values * kind.itemsize
     most = config.max_positions
+    if length is not None and (not isinstance(length, int) or length < 1):
+        raise BadInput(f"--length {length!r:.60}: give a number of tokens from 1 on")
     if length is not None and length > most:
         raise BadInput(f"--length {length:,}: {name} has a context of {most:,} tokens")
     if where.type == "cuda":

@@ -179,6 +179,7 @@ class WhatIf(ipywidgets.VBox):
 
     @guarded
     def trace_changed(self, _: object) -> None:
+        self.clear()
         self.take(Trace(self.player.trace))
 
     @guarded
@@ -202,6 +203,15 @@ class WhatIf(ipywidgets.VBox):
         style = "border:1px solid currentColor;border-radius:6px;padding:8px 14px;line-height:1.5"
         card = f'<div role="alert" style="{style}">{escape(message)}</div>'
         self.card.value = card if message else ""
+
+    def clear(self) -> None:
+        """Take away the two runs: the player beside them shows another one."""
+        old, self.result.children = self.result.children, ()
+        for widget in old:
+            widget.close()
+        self.pair = self.fork = None
+        self.status.value = self.file.value = ""
+        self.fail("")
 
     # Running.
 

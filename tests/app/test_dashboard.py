@@ -333,6 +333,9 @@ def test_files_of_ones_own_are_taken(lab: Lab):
     assert lab.card.value == ""
     assert lab.shown.name == "brought"
     assert "a trace that you opened" in lab.panel.status.value
+    # A trace is JSON, whatever its file is called: YAML of this size takes a quarter of a minute.
+    lab.form._hear(None, {"type": "file", "name": "x.yaml", "text": 'a: "kvlab-trace"'}, [])
+    assert "x.yaml: not valid YAML or JSON (Expecting value" in lab.card.value
     _, scenario = lab.file_wanted("scenario")
     assert scenario_from(json.loads(scenario), Path(), "saved").name == "brought"
 

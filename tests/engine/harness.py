@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from kvlab.engine.actions import Change
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.engine import Action, Engine
 from kvlab.engine.events import Event, TokenDelivered
@@ -230,7 +231,7 @@ class Lab:
         self,
         config: EngineConfig,
         requests: Iterable[Request],
-        actions: Iterable[Action] = (),
+        actions: Iterable[Action | Change] = (),
         runner: Runner | None = None,
         *,
         expected: dict[str, list[int]] | None = None,
@@ -408,7 +409,7 @@ class Lab:
 def run(
     config: EngineConfig,
     requests: Sequence[Request],
-    actions: Sequence[Action] = (),
+    actions: Sequence[Action | Change] = (),
     runner: Runner | None = None,
     *,
     oracle: bool = True,

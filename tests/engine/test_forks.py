@@ -136,6 +136,19 @@ def test_a_failed_copy_on_write_ends_that_sample_alone() -> None:
     assert record.free[-1] == 8
 
 
+def test_a_failed_copy_on_write_ends_what_the_block_had_kept_of_a_prefix() -> None:
+    """2 blocks of 2, released backwards. A leaves its first block, P0, to be found; B takes P1, and
+    for its sample a copy in P0, which breaks off: P0 is free again, and there is no prefix in it."""
+    config = pool(2, 2, prefix_cache=True, free_order="tail_first")
+    first, later = ask("A", [1, 2, 3], 1), ask("B", 1, 3, n=2, arrival_step=1)
+    record = run(config, [first, later], runner=CellRunner(2, fail_block=[0]))
+    # `run` folds the events and compares what is said to be cached with the pool, step by step.
+    assert [record.state(step).cached for step in (1, 2, 3)] == [1, 1, 0]
+    assert record.finish("B") == "error"
+    assert record.finish("B.2") == "length"
+    assert record.free[-1] == 2
+
+
 def test_logprobs_of_samples_are_their_own(on: MakeRunner) -> None:
     config = pool(8)
     record = run(config, [ask("A", 7, 3, n=2, logprobs=True, **SEEDED)], runner=on(config))

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvlab.engine.config import FREE_ORDERS, UNSAFE, VICTIMS, EngineConfig
+from kvlab.engine.actions import Change
+from kvlab.engine.config import FREE_ORDERS, METHODS, UNSAFE, VICTIMS, EngineConfig
 from kvlab.engine.engine import Action
 from kvlab.engine.request import Request
 from tests.engine.harness import (
@@ -37,7 +38,7 @@ class Workload:
 
     config: EngineConfig
     requests: tuple[Request, ...]
-    actions: tuple[Action, ...] = ()
+    actions: tuple[Action | Change, ...] = ()
     fail_out: tuple[int, ...] = ()
     fail_in: tuple[int, ...] = ()
     fail_block: tuple[int, ...] = ()
@@ -94,6 +95,16 @@ def requests_of(draw: st.DrawFn, config: EngineConfig) -> tuple[Request, ...]:
     return tuple(made)
 
 
+def changes() -> st.SearchStrategy[Change]:
+    """A setting that has another value from some step on."""
+    values = {"method": METHODS, "victim": VICTIMS, "free_order": FREE_ORDERS}
+    return st.sampled_from([(name, value) for name in values for value in values[name]]).flatmap(
+        lambda pair: st.builds(
+            Change, step=st.integers(1, 14), setting=st.just(pair[0]), value=st.just(pair[1])
+        )
+    )
+
+
 @st.composite
 def workloads(draw: st.DrawFn, failures: bool = True) -> Workload:
     config = draw(configs())
@@ -101,12 +112,12 @@ def workloads(draw: st.DrawFn, failures: bool = True) -> Workload:
     action = st.builds(
         act,
         st.integers(1, 14),
-        st.sampled_from(["abort", "preempt", "preempt", "pause", "resume"]),
+        st.sampled_from(["abort", "preempt", "preempt", "pause", "resume", "next_victim"]),
         st.sampled_from([request.id for request in requests]),
         st.sampled_from([None, "recompute", "swap", "auto"]),
     )
     calls = st.lists(st.integers(0, 6), max_size=2).map(tuple)
-    actions = tuple(draw(st.lists(action, max_size=6)))
+    actions = tuple(draw(st.lists(action | changes(), max_size=6)))
     if not failures:
         return Workload(config, requests, actions)
     return Workload(
@@ -154,7 +165,10 @@ def run_to_the_end(
 def judge_ends(work: Workload, record: Record, expected: dict[str, list[int]]) -> None:
     """Every request ended, for a reason that there was, with the oracle's tokens."""
     stalls = {stall.why for report in record.reports for stall in report.stalled}
-    held_up = work.config.method == "pause_only" or any(a.action == "pause" for a in work.actions)
+    held_up = work.config.method == "pause_only" or any(
+        action.value == "pause_only" if isinstance(action, Change) else action.action == "pause"
+        for action in work.actions
+    )
     for id, request in record.engine.requests.items():
         reason = request.finish_reason
         assert reason is not None, f"{id} never ended"
@@ -173,7 +187,9 @@ def judge_ends(work: Workload, record: Record, expected: dict[str, list[int]]) -
             assert work.fail_block or work.fail_execute
         else:
             assert reason == "aborted"
-            assert any(action.action == "abort" for action in work.actions)
+            assert any(
+                isinstance(action, Action) and action.action == "abort" for action in work.actions
+            )
     state = record.states[-1]
     assert (state.free, state.host_free) == (work.config.num_blocks, work.config.host_blocks)
 

@@ -101,6 +101,7 @@ BAD: list[tuple[list[str], str]] = [
     (["old.json", "--svg", "a"], "version 99 is newer"),
     (["\x00", "--svg", "a"], "no such file"),
     (["figure-5", "--svg", "a\x00b"], "embedded null byte"),
+    (["figure-5", "--svg", "a", "--title", "\udcff"], "--title: holds bytes that are no text"),
 ]
 
 

@@ -169,6 +169,14 @@ def test_a_pause_keeps_its_blocks_and_a_stall_says_what_is_needed(story: dict[st
     assert table.count("B paused") == 1
 
 
+def test_who_ends_without_all_outputs_is_not_called_finished(story: dict[str, Any]):
+    story["requests"]["A"]["finish_reason"] = "kv_capacity"
+    table = " ".join(step_table(story).split())
+    assert "A ended (kv_capacity)" in table
+    assert "A finished" not in table
+    assert "B finished" in table
+
+
 def test_a_shared_block_is_not_counted_as_freed(story: dict[str, Any]):
     story["per_step"][2]["preempted"][0] |= {"blocks": 3, "reclaimable": 1}
     assert "1 of 3 freed" in " ".join(step_table(story).split())

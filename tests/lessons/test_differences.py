@@ -95,6 +95,8 @@ def test_a_change_without_consequence_makes_no_difference() -> None:
     assert {row[3] for row in table.rows[1:]} == {
         "No difference.",
         "Every request gets the same tokens in both runs.",
+        "A ends in the same step.",
+        "B ends in the same step.",
     }
 
 

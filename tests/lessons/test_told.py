@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from kvlab.errors import BadInput
-from kvlab.lessons import compare, ready
+from kvlab.lessons import compare, lab, ready
 from kvlab.lessons.chapters import CHAPTERS
 from kvlab.lessons.cost import own_machine
 from kvlab.lessons.lab import crossovers, model_or_story, try_run
 from kvlab.lessons.measured import on_this_machine
+from kvlab.lessons.record import recorded
 from kvlab.lessons.runs import run_lesson
 
 TOLD = {
@@ -103,3 +106,43 @@ def test_only_a_clear_difference_decides():
     assert compare.clearly_quicker(near, quick) is None  # apart, but not by much
     wide = compare.Spread(0.100, 0.005, 0.2, 5)
     assert compare.clearly_quicker(wide, quick) is None
+
+
+LAB: Any = lab
+"""The same, to be called with what it does not take."""
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (
+            lambda: LAB.player("figure-1"),
+            "this takes a run and got 'figure-1': run a scenario first",
+        ),
+        (lambda: LAB.memory(None), "this takes a run and got None"),
+        (lambda: LAB.delays({}), "this takes a run and got {}"),
+        (lambda: LAB.what_if("x"), "this takes a run and got 'x'"),
+        (lambda: LAB.run("figure-1", 3), "3: write a setting as text"),
+        (lambda: LAB.methods(["a=b"]), "write a setting as text"),
+        (lambda: LAB.methods(repeats="x"), "repeats 'x': choose 2 to 100"),
+        (lambda: LAB.costs([]), "machine []: choose"),
+        (lambda: LAB.fits(length=-1), "--length -1: give a number of tokens from 1 on"),
+        (lambda: LAB.fits(length="x"), "--length 'x': give a number"),
+    ],
+)
+def test_what_a_learner_mixes_up_gets_one_sentence(call, says):
+    with pytest.raises(BadInput) as told:
+        call()
+    assert says in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_settings_that_are_no_text_are_a_verdict_of_try_run():
+    assert "write a setting as text" in LAB.try_run("figure-1", 3).text
+
+
+def test_the_time_of_a_method_has_both_directions_of_its_copies() -> None:
+    """Figure 4: B is preempted in step 3, where swap copies out, and comes back in step 7."""
+    trace = recorded("figure-4")
+    seconds = {step["step"]: step["seconds"] for step in trace.steps}
+    assert compare.two_steps(trace) == seconds[3] + seconds[7]

@@ -212,6 +212,15 @@ def test_settings_apply_in_order_and_leave_the_rest() -> None:
     assert changed.document | {"engine": 0} == plain.document | {"engine": 0}
 
 
+def test_what_a_lesson_says_of_its_run_is_left_out_of_a_changed_one() -> None:
+    plain = load_scenario("unsafe-reuse")
+    assert {"about", "narration", "opens"} <= set(plain.lesson)
+    assert load_scenario("unsafe-reuse", ["engine.num_blocks=9"]).lesson == {"opens": {"step": 3}}
+    assert plain.with_settings(["engine.num_blocks=9"]).lesson == {"opens": {"step": 3}}
+    told = load_scenario("unsafe-reuse", ["lesson.about=mine"]).lesson
+    assert told == plain.lesson | {"about": "mine"}
+
+
 def test_with_settings_makes_a_copy() -> None:
     plain = load_scenario("figure-5")
     swapped = plain.with_settings(["engine.method=swap"])

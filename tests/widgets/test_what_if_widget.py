@@ -204,6 +204,13 @@ def test_a_player_that_is_there_is_followed_and_its_next_run_is_forked() -> None
     widget.close()
 
 
+def test_two_runs_go_when_the_player_shows_another(widget: WhatIf) -> None:
+    run(widget, "method", "swap")
+    assert widget.result.children
+    widget.player.trace = story().trace.document | {"name": "other"}
+    assert (widget.result.children, widget.pair, widget.status.value) == ((), None, "")
+
+
 def test_a_run_that_was_made_elsewhere_is_told_apart(widget: WhatIf) -> None:
     elsewhere = run_scenario(
         story().scenario.with_settings(["requests.A.prompt=[1,2,3,4,5,6,9]"])

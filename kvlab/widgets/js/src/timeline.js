@@ -32,7 +32,7 @@ const JOINED = new Set(["decode", "waiting", "preempted", "swapped", "paused", "
 
 export function timeline(trace, ids) {
   const replay = fold(trace);
-  const lanes = new Map(ids.map((id) => [id, { segments: [], deliveries: [], gaps: [] }]));
+  const lanes = new Map(ids.map((id) => [id, { segments: [], deliveries: [], gaps: [], end: null }]));
   const free = [];
   const pools = [];
   const full = [];
@@ -61,7 +61,10 @@ export function timeline(trace, ids) {
         addPhase(lane, i, ran.get(id), back.get(id), state.requests[id].state);
       }
     }
-    for (const event of events) receive(lanes, event, i);
+    for (const event of events) {
+      receive(lanes, event, i);
+      if (event.kind === "finished" && lanes.has(event.id)) lanes.get(event.id).end = { step: i, why: event.why };
+    }
   });
   return { lanes, free, pools, full };
 }

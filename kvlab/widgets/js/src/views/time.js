@@ -141,7 +141,7 @@ function playhead(step, index, cursor, rows) {
 
 function lane(model, id, row, dense) {
   const owner = model.owners.get(id);
-  const { segments } = model.timeline.lanes.get(id);
+  const { segments, end } = model.timeline.lanes.get(id);
   const label = h(
     "span",
     {
@@ -180,11 +180,13 @@ function lane(model, id, row, dense) {
     );
   });
   const last = segments.at(-1);
-  const end = last ? last.to + 1 : 0;
-  if (last && end + (dense ? 2 : 0) < model.trace.steps.length) {
-    parts.push(
-      h("span", { key: `e${id}`, class: "k-ended", style: at(row, end + 1, end + 1) }, model.t("ended")),
-    );
+  const after = last ? last.to + 1 : (end?.step ?? 0);
+  const steps = model.trace.steps.length;
+  if (end && after + (dense ? 2 : 0) < steps) {
+    const words = model.t(`state_finished_${end.why}`);
+    const to = Math.min(after + Math.max(3, Math.ceil(steps / 6)), steps); // columns may be narrow
+    const style = at(row, after + 1, to);
+    parts.push(h("span", { key: `e${id}`, class: "k-ended", style }, words));
   }
   return [label, ...parts];
 }
