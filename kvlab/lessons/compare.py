@@ -194,7 +194,7 @@ def compare(
 ) -> MethodsTable:
     """The table of two runs. Raises BadInput when a run is not of the method it stands for."""
     seconds = seconds or {}
-    found: dict[str, int] = {}
+    found = {}
     for method, trace in zip(METHODS, (recompute, swap), strict=True):
         found[method] = facts_of(trace, seconds.get(method))
         if found[method].method != method:
