@@ -37,7 +37,7 @@ WORDS = {
     "lowest_priority": "the lowest priority",
     "least_computed": "the least computed",
     "most_computed": "the most computed",
-    "most_reclaimable": "who frees the most blocks",
+    "most_reclaimable": "the most blocks freed",
     "cost_score": "by a cost score",
     "on_demand": "when they are needed",
     "reserve_max": "all at the start",

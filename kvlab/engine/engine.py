@@ -444,9 +444,10 @@ class Engine:
         self._journal.record(
             Finished, id=request.id, why=reason, outputs=request.num_outputs, message=message
         )
-        release = "aborted" if reason == "aborted" else "finished"
+        cancelled = "aborted" if reason == "aborted" else "finished"
+        release = cancelled if reason in ("aborted", "stop", "length") else "cut_short"
         self._space.release(request, release, scheduler.next_up())
-        self._swap.cancel(request, release)
+        self._swap.cancel(request, cancelled)
         request.computed = 0
 
     def _stuck(self, plan: StepPlan) -> bool:

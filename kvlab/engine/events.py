@@ -187,8 +187,8 @@ class BlockReleased(Event):
 
     Their values stay in memory until somebody writes over them; `cached` ones of them can still be
     found by their prefix. why: finished | preempted | swapped_out | copy_unfinished (unsafe) |
-    aborted. `next_id` waits at the head of the queue and needs `next_needs` blocks (None: nobody
-    waits).
+    cut_short (it could not go on) | aborted. `next_id` waits at the head of the queue and needs
+    `next_needs` blocks (None: nobody waits).
     """
 
     id: str

@@ -89,7 +89,7 @@ class KvSpace:
                 free=self.pool.free,
             )
             freed = self.pool.release([block])
-            self.record_release(request, "finished", [block], freed, None)
+            self.record_release(request, "cut_short", [block], freed, None)
             raise
         self.pool.release([source])
         request.table[logical] = block
