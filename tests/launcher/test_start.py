@@ -78,9 +78,7 @@ def test_the_first_start_says_what_it_costs_installs_torch_first_and_stamps(
 def test_the_second_start_calls_nobody(environment: Environment, ensure: Callable[..., str]):
     ensure()
     (place(environment) / "calls.txt").unlink()
-    began = time.perf_counter()
     assert ensure() == ""
-    assert time.perf_counter() - began < 0.1
     assert not (place(environment) / "calls.txt").exists()
 
 
