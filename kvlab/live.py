@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kvlab.engine.report import StepReport
 from kvlab.errors import BadInput, memory_ran_out
@@ -28,6 +28,7 @@ from kvlab.run import Run, run_scenario
 from kvlab.scenario import Scenario
 
 if TYPE_CHECKING:
+    from kvlab.models.llama import DecoderLayer
     from kvlab.models.loading import LoadedModel
 
 log = logging.getLogger("kvlab.live")
@@ -197,8 +198,10 @@ class LiveRun:
                 self._leave_if_asked()
                 self._refuse_too_long()
 
+        # Each layer begins with its norm, whether the model runs the layer itself or its packed twin.
         hooks = [
-            layer.register_forward_pre_hook(before_layer) for layer in self.model.model.model.layers
+            cast("DecoderLayer", layer).input_layernorm.register_forward_pre_hook(before_layer)
+            for layer in self.model.model.model.layers
         ]
         try:
             yield

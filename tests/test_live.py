@@ -127,7 +127,7 @@ def test_stop_is_heard_between_two_layers_of_one_step() -> None:
         hook.remove()
     assert len(layers) > 1
     assert (reached, heard.progress, heard.ends) == ([0], [], [("stopped", None)])
-    assert not any(layer._forward_pre_hooks for layer in layers)
+    assert not any(module._forward_pre_hooks for module in model.model.modules())
 
 
 def test_stop_while_the_model_is_loaded_is_heard_when_it_is_there() -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from kvlab.live import LiveRun, Stopped
 from kvlab.models.config import ModelConfig
 from kvlab.models.llama import Llama
+from kvlab.models.loading import LoadedModel
 from kvlab.runtime import packed
 from kvlab.runtime.packed import PackedDecoder, why_not_packed
+from kvlab.scenario import load_scenario
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 640,
@@ -103,3 +107,27 @@ def test_a_model_is_packed_once_and_goes_with_its_last_owner() -> None:
     del made, twin
     gc.collect()
     assert gone() is None
+
+
+@needs_onednn
+@torch.inference_mode()
+def test_stop_is_heard_between_the_layers_of_a_packed_model_too() -> None:
+    """A live run asks for it in the model's parts, which the packed twin runs without the layers."""
+    wide = model()
+    loaded = cast(LoadedModel, SimpleNamespace(model=wide))
+    live = LiveRun(
+        load_scenario("figure-5"), model=loaded, on_done=lambda _: None, on_error=lambda _: None
+    )
+    live.stop()
+    reached: list[int] = []
+
+    def note(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        reached.append(layer)
+        return attend(layer, q, k, v)
+
+    twin = PackedDecoder.of(wide)
+    with live._heard_between_layers(), pytest.raises(Stopped):
+        twin(torch.arange(4), torch.arange(4), note)
+    assert reached == []
+    twin(torch.arange(4), torch.arange(4), note)
+    assert reached == [0, 1]
