@@ -9,7 +9,7 @@ from typing import Any
 
 from kvlab.engine.cost_model import CostModel
 from kvlab.errors import BadInput
-from kvlab.models.loading import load_model
+from kvlab.models.loading import LoadedModel, load_model
 from kvlab.runtime.calibrate import Rates, keep, measure, pass_seconds, reversed_pairs, timed
 from kvlab.runtime.memory import refuse_large_pools
 from kvlab.runtime.model_runner import ModelRunner
@@ -47,17 +47,8 @@ def bench_cost(
             f"model {name} has a context of {loaded.config.max_positions:,} tokens, fewer than the "
             f"{min(lengths):,} of the shortest row."
         )
-    blocks = -(-fitting[-1] // block_size)
-    refuse_large_pools(
-        loaded.config,
-        loaded.dtype,
-        loaded.device,
-        num_blocks=blocks,
-        block_size=block_size,
-        host_blocks=blocks,
-    )
     with few_threads(loaded.config):
-        runner = ModelRunner(loaded, num_blocks=blocks, block_size=block_size, host_blocks=blocks)
+        runner = runner_for(loaded, fitting[-1], block_size)
         measured: list[Rates] = []
         seconds: dict[int, list[dict[str, float]]] = {tokens: [] for tokens in fitting}
         for _ in range(rounds):
@@ -75,6 +66,20 @@ def bench_cost(
         "costs": costs.as_json(),
         "rows": rows,
     }
+
+
+def runner_for(loaded: LoadedModel, tokens: int, block_size: int) -> ModelRunner:
+    """A runner whose pools hold `tokens` positions each. Raises BadInput for pools that do not fit."""
+    blocks = -(-tokens // block_size)
+    refuse_large_pools(
+        loaded.config,
+        loaded.dtype,
+        loaded.device,
+        num_blocks=blocks,
+        block_size=block_size,
+        host_blocks=blocks,
+    )
+    return ModelRunner(loaded, num_blocks=blocks, block_size=block_size, host_blocks=blocks)
 
 
 def measured_seconds(runner: ModelRunner, tokens: int, budget: float) -> dict[str, float]:

@@ -60,8 +60,9 @@ def differences(one: Trace, other: Trace) -> list[Difference]:
 
     Of more than MOST_REQUESTS requests those are named whose gap or end changed most.
     """
+    left, right = totals(one), totals(other)
     found = [
-        Difference(what, totals(one)[what], totals(other)[what])
+        Difference(what, left[what], right[what])
         for what in ("recomputed", "bytes_moved", "blocks_moved", "preemptions", "steps", "outputs")
         if what != "bytes_moved" or one.document["pool"]["kv_bytes_per_block"]
     ]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvlab.bench.cost import measured_seconds, row
+from kvlab.bench.cost import measured_seconds, row, runner_for
 from kvlab.errors import BadInput
 from kvlab.lessons.table import Table
 from kvlab.models.loading import load_model
 from kvlab.runtime.calibrate import measure_costs
-from kvlab.runtime.memory import refuse_large_pools
-from kvlab.runtime.model_runner import ModelRunner
 from kvlab.runtime.threads import few_threads
 
 LENGTHS = (32, 128, 512, 2_048)
@@ -70,17 +68,8 @@ def on_this_machine(name: str = "story", lengths: tuple[int, ...] = LENGTHS) -> 
     most = loaded.config.max_positions
     if not lengths or not all(1 <= tokens <= most for tokens in lengths):
         raise BadInput(f"lengths {lengths}: give whole numbers from 1 to {most:,}.")
-    blocks = -(-max(lengths) // BLOCK_SIZE)
-    refuse_large_pools(
-        loaded.config,
-        loaded.dtype,
-        loaded.device,
-        num_blocks=blocks,
-        block_size=BLOCK_SIZE,
-        host_blocks=blocks,
-    )
     with few_threads(loaded.config):
-        runner = ModelRunner(loaded, num_blocks=blocks, block_size=BLOCK_SIZE, host_blocks=blocks)
+        runner = runner_for(loaded, max(lengths), BLOCK_SIZE)
         costs = measure_costs(runner)
         rows = [
             row(costs, tokens, [measured_seconds(runner, tokens, BUDGET)]) for tokens in lengths

@@ -26,6 +26,7 @@ import kvlab
 from kvlab.engine.cost_model import CostModel, Machine, ModelShape
 from kvlab.engine.request import ScheduledRequest
 from kvlab.errors import BadInput
+from kvlab.files import write_whole
 from kvlab.models.cache import cache_folder
 
 if TYPE_CHECKING:
@@ -328,12 +329,6 @@ def write_rates(runner: ModelRunner, rates: Rates) -> None:
     """Keep the rates, whole or not at all. A cache that cannot be written is passed over."""
     key = key_of(runner)
     file = rates_file(key)
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
-    with suppress(OSError):
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            text = json.dumps({"key": key, "rates": asdict(rates)}, indent=1)
-            unfinished.write_text(text + "\n", encoding="utf-8")
-            unfinished.replace(file)
-        finally:
-            unfinished.unlink(missing_ok=True)
+    with suppress(OSError, BadInput):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, json.dumps({"key": key, "rates": asdict(rates)}, indent=1) + "\n")

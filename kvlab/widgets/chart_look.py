@@ -13,6 +13,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from kvlab.export import svg
 from kvlab.trace.document import Trace
 
 PATTERNS = ("\\", ".", "-", "/", "|", "x")
@@ -31,28 +32,18 @@ class Look:
     tint: float
     stroke: float
 
+    @classmethod
+    def of(cls, theme: svg.Theme, stroke: float) -> Look:
+        """The player's colours; the strokes of a chart's patterns have a strength of their own."""
+        colours = (theme.ink, theme.soft, theme.line, theme.own_ink, theme.hues)
+        return cls(*colours, theme.tint, stroke)
+
     def hue(self, place: int) -> str:
         return self.hues[place % len(self.hues)]
 
 
-LIGHT = Look(
-    ink="#171b21",
-    soft="#545d6b",
-    line="#d5dae1",
-    own_ink="#ffffff",
-    hues=("#0072b2", "#b84a00", "#007a5a", "#a33b7a", "#846000", "#4b5564"),
-    tint=0.11,
-    stroke=0.34,
-)
-DARK = Look(
-    ink="#eceff3",
-    soft="#a9b2be",
-    line="#3c444f",
-    own_ink="#10141a",
-    hues=("#63b4f0", "#ff9a52", "#3fcba2", "#eb9fcb", "#e6c84c", "#bcc6d2"),
-    tint=0.18,
-    stroke=0.3,
-)
+LIGHT = Look.of(svg.LIGHT, stroke=0.34)
+DARK = Look.of(svg.DARK, stroke=0.3)
 LOOKS = {"light": LIGHT, "dark": DARK}
 
 
