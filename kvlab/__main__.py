@@ -32,7 +32,14 @@ def main():  # type: ignore[no-untyped-def]  # annotations of today do not parse
     except KeyboardInterrupt:  # later ones are the launcher's
         sys.stderr.write("kvlab: stopped\n")
         return 130
-    return start(sys.argv[1:])
+    return start(sys.argv[1:], command_line)
+
+
+def command_line(arguments):  # type: ignore[no-untyped-def]
+    """The commands, on an interpreter that has what they need."""
+    from kvlab.cli import main
+
+    return main(arguments)
 
 
 if __name__ == "__main__":

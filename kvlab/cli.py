@@ -22,7 +22,7 @@ import typer
 from kvlab.bench.cli import bench
 from kvlab.errors import BadInput, printable
 from kvlab.export.cli import export
-from kvlab.files import same_file
+from kvlab.files.write import same_file
 from kvlab.models.cli import model
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 ROOT = Path(__file__).resolve().parents[1]
-SHIPPED = sorted(path.stem for path in (ROOT / "kvlab" / "lessons" / "scenarios").glob("*.yaml"))
+SHIPPED = sorted(path.stem for path in (ROOT / "kvlab" / "runs" / "scenarios").glob("*.yaml"))
 OUTSIDE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}
 """What can be wrong with the place that an output goes to: not our fault."""
 
@@ -79,8 +79,8 @@ def run(
         _refuse_target(trace, scenario)
     # stdout belongs to the result, whatever a library may want to print.
     with contextlib.redirect_stdout(sys.stderr):
-        from kvlab.run import run_scenario
-        from kvlab.scenario import load_scenario
+        from kvlab.runs.run import run_scenario
+        from kvlab.runs.scenario import load_scenario
 
         result = run_scenario(load_scenario(scenario, settings or ()), on_step=_ticker())
         unwritten = None
@@ -92,7 +92,7 @@ def run(
     if summary:
         print(json.dumps(result.summary, allow_nan=False))
     else:
-        from kvlab.step_table import step_table
+        from kvlab.runs.step_table import step_table
 
         words = result.trace.document["tokens"]
         table = step_table(result.summary, _width(), lambda token: words[str(token)])
@@ -105,7 +105,7 @@ def run(
 
 def _refuse_target(trace: Path, scenario: str) -> None:
     """Raise BadInput, before the run, where its trace could not be put."""
-    from kvlab.files import refuse_unwritable
+    from kvlab.files.write import refuse_unwritable
 
     if str(trace) == "-":
         raise BadInput("--json -: stdout has the table or the summary; give the name of a file")
@@ -121,7 +121,7 @@ def _ticker() -> Any:
     """Shows on a terminal that a long run is alive; costs nothing elsewhere."""
     if not sys.stderr.isatty():
         return None
-    from kvlab.launcher.console import Console
+    from kvlab.console import Console
 
     console = Console()
 
@@ -189,7 +189,7 @@ def app_command(
     ] = None,
 ) -> None:
     """Open the lab as a web page. It is served on 127.0.0.1 alone; Ctrl-C ends it."""
-    from kvlab.app.server import DashboardSettings, serve_dashboard
+    from kvlab.server.server import DashboardSettings, serve_dashboard
 
     serve_dashboard(
         DashboardSettings(
@@ -259,7 +259,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve the lab to a room of people. Ctrl-C ends it."""
-    from kvlab.app.classroom import serve_class
+    from kvlab.server.classroom import serve_class
 
     serve_class(
         notebook or ROOT / "notebooks" / "dashboard.ipynb",
@@ -277,7 +277,7 @@ def serve(
 @app.command()
 def record() -> None:
     """Run every shipped scenario on the CPU and write its trace into assets/traces again."""
-    from kvlab.lessons.record import record_all
+    from kvlab.course.record import record_all
 
     record_all(say=typer.echo)
 
@@ -285,7 +285,7 @@ def record() -> None:
 @app.command()
 def lab(port: Port = None, no_browser: NoBrowser = False, verbose: Verbose = False) -> None:
     """Open the notebooks in JupyterLab. Ctrl-C ends it."""
-    from kvlab.app.lab_server import LabSettings, serve_lab
+    from kvlab.server.lab_server import LabSettings, serve_lab
 
     serve_lab(
         LabSettings(
@@ -305,7 +305,7 @@ def suite_command(
     ] = False,
 ) -> None:
     """Run the suite: ruff, mypy, pytest. Further arguments go to pytest."""
-    from kvlab.suite import run_suite
+    from kvlab.launcher.suite import run_suite
 
     raise typer.Exit(run_suite(ROOT, context.args, full))
 

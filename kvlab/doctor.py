@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvlab.launcher.console import size
+from kvlab.console import size
 from kvlab.launcher.needs import LAB, TESTS, installed_here, missing, normal, read_pins
 
 
@@ -135,8 +135,8 @@ def _torch(examination: Examination, root: Path) -> None:
 def _story(examination: Examination, root: Path) -> None:
     """The bundled model, by running the article's story on it."""
     try:
-        from kvlab.run import run_scenario
-        from kvlab.scenario import load_scenario
+        from kvlab.runs.run import run_scenario
+        from kvlab.runs.scenario import load_scenario
 
         scenario = load_scenario("figure-5")
         began = time.perf_counter()
@@ -184,7 +184,7 @@ def _pool(examination: Examination, root: Path) -> None:
 
 
 def _browser(examination: Examination, root: Path) -> None:
-    from kvlab.suite import BROWSER_VARIABLE, FETCH_BROWSER, find_chromium
+    from kvlab.launcher.suite import BROWSER_VARIABLE, FETCH_BROWSER, find_chromium
 
     browser = find_chromium()
     if browser is not None:

@@ -74,7 +74,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def chromium_path() -> Path:
     """The browser of this machine; the test is skipped where there is none."""
-    from kvlab.suite import find_chromium
+    from kvlab.launcher.suite import find_chromium
 
     found = find_chromium()
     if found is None:

@@ -15,11 +15,11 @@ import typer
 import yaml
 
 from kvlab.cli import app
-from kvlab.lessons.chapters import CHAPTERS
-from kvlab.lessons.ranges import lesson_notes, lesson_range
-from kvlab.lessons.record import recorded
-from kvlab.run import run_scenario
-from kvlab.scenario import scenario_from
+from kvlab.course.chapters import CHAPTERS
+from kvlab.course.record import recorded
+from kvlab.runs.run import run_scenario
+from kvlab.runs.scenario import scenario_from
+from kvlab.trace.ranges import lesson_notes, lesson_range
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -164,7 +164,7 @@ def sources() -> Iterator[str]:
     for folder, pattern in (
         ("kvlab", "**/*.py"),
         ("kvlab/trace/words", "en.json"),
-        ("kvlab/app", "*.js"),
+        ("kvlab/pages", "*.js"),
         ("assets/jupyterhub", "*.py"),
     ):
         for path in (ROOT / folder).glob(pattern):
@@ -232,7 +232,7 @@ def test_the_guides_buttons_are_on_the_pages(button: str) -> None:
 
 
 def test_the_guide_names_every_way_to_ask() -> None:
-    source = text_of(ROOT / "kvlab" / "widgets" / "js" / "src" / "questions.js")
+    source = text_of(ROOT / "kvlab" / "draw" / "js" / "src" / "questions.js")
     _, _, asked = source.partition("const ASKED = {")
     known = set(re.findall(r"^  (\w+)\(.*\) \{$", asked.partition("\n};")[0], re.MULTILINE))
     (line,) = [line for line in text_of(GUIDE).splitlines() if line.startswith("- `ask`")]

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from kvlab.errors import BadInput
-from kvlab.lessons.runs import load_for
-from kvlab.live import LiveRun, Progress
-from kvlab.run import Run, run_scenario
-from kvlab.scenario import Scenario, load_scenario, scenario_from
+from kvlab.runs.live import LiveRun, Progress
+from kvlab.runs.run import Run, load_for, run_scenario
+from kvlab.runs.scenario import Scenario, load_scenario, scenario_from
 
 PLACE = contextvars.ContextVar("PLACE", default="nowhere")
 

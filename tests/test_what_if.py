@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from kvlab.course.record import recorded
 from kvlab.errors import BadInput
-from kvlab.lessons.record import recorded
-from kvlab.run import Run, run_scenario
-from kvlab.scenario import load_scenario, scenario_from
+from kvlab.runs.fork import Fork, choices, departure, scenario_of, step_of
+from kvlab.runs.run import Run, run_scenario
+from kvlab.runs.scenario import load_scenario, scenario_from
+from kvlab.trace.differences import first_difference
 from kvlab.trace.document import Trace
-from kvlab.what_if import Fork, choices, departure, first_difference, scenario_of, step_of
 
 STORY: dict[str, Any] = {
     "name": "story",

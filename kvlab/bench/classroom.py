@@ -211,7 +211,7 @@ async def measure(seats: int, browsers: int, say: Callable[[str], None]) -> dict
     """Everything, in the order in which a lesson goes."""
     from playwright.async_api import async_playwright
 
-    from kvlab.suite import find_chromium
+    from kvlab.launcher.suite import find_chromium
 
     path = find_chromium()
     if path is None:

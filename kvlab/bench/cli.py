@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kvlab.files import refuse_unwritable, write_whole
+from kvlab.files.write import refuse_unwritable, write_whole
 
 bench = typer.Typer(
     no_args_is_help=True, help="Measure: policies, free orders, the cost model, the GPU path."
@@ -22,7 +22,7 @@ Seeds = Annotated[int, typer.Option(min=1, max=50, help="Workloads, each with a 
 @bench.command()
 def policies(requests: Requests = 300, seeds: Seeds = 5) -> None:
     """Every victim policy on one workload, in pools of 100 to 10 % of its need."""
-    from kvlab.bench.policies import NUMBERS, bench_policies, print_table
+    from kvlab.course.policies import NUMBERS, bench_policies, print_table
 
     typer.echo(
         f"{requests} requests of mixed lengths, {seeds} seeds, method recompute, scheduling only "
@@ -34,7 +34,7 @@ def policies(requests: Requests = 300, seeds: Seeds = 5) -> None:
 @bench.command("free-orders")
 def free_orders(requests: Requests = 300, seeds: Seeds = 5) -> None:
     """head_first against tail_first with the prefix cache on."""
-    from kvlab.bench.policies import bench_free_orders, print_table
+    from kvlab.course.policies import bench_free_orders, print_table
 
     typer.echo(
         f"{requests} requests with 12 shared openings, {seeds} seeds, prefix cache on, scheduling "
@@ -113,7 +113,7 @@ def player(
 ) -> None:
     """The player: script per input, paint as a ratio to a page with one button, bytes."""
     from kvlab.bench.player import bench_player
-    from kvlab.lessons.record import recorded
+    from kvlab.course.record import recorded
 
     bench_player(inputs, recorded("figure-5").document, typer.echo)
 

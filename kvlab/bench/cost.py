@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from statistics import median
 from typing import Any
 
-from kvlab.engine.cost_model import CostModel
+from kvlab.course.measured import METHODS, measured_seconds, row, runner_for
 from kvlab.errors import BadInput
-from kvlab.models.loading import LoadedModel, load_model
-from kvlab.runtime.calibrate import Rates, keep, measure, pass_seconds, reversed_pairs, timed
-from kvlab.runtime.memory import refuse_large_pools
-from kvlab.runtime.model_runner import ModelRunner
+from kvlab.models.loading import load_model
+from kvlab.runtime.calibrate import Rates, keep, measure
 from kvlab.runtime.threads import few_threads
 
-METHODS = ("recompute", "swap")
 LENGTHS = (128, 256, 512, 1_024, 2_048)
 WITHIN = 0.25
 """How far a prediction may be from what was measured, as a share of that."""
@@ -65,45 +59,6 @@ def bench_cost(
         "rounds": rounds,
         "costs": costs.as_json(),
         "rows": rows,
-    }
-
-
-def runner_for(loaded: LoadedModel, tokens: int, block_size: int) -> ModelRunner:
-    """A runner whose pools hold `tokens` positions each. Raises BadInput for pools that do not fit."""
-    blocks = -(-tokens // block_size)
-    refuse_large_pools(
-        loaded.config,
-        loaded.dtype,
-        loaded.device,
-        num_blocks=blocks,
-        block_size=block_size,
-        host_blocks=blocks,
-    )
-    return ModelRunner(loaded, num_blocks=blocks, block_size=block_size, host_blocks=blocks)
-
-
-def measured_seconds(runner: ModelRunner, tokens: int, budget: float) -> dict[str, float]:
-    """Both methods on the clock, at one length."""
-    device = runner.loaded.device
-    there = reversed_pairs(-(-tokens // runner.cache.block_size))
-    back = [(host, block) for block, host in there]
-    out = timed(partial(runner.copy_out, there), device, budget / 2)
-    into = timed(partial(runner.copy_in, back), device, budget / 2)
-    return {"recompute": pass_seconds(runner, tokens, budget), "swap": out + into}
-
-
-def row(costs: CostModel, tokens: int, rounds: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """One length: both methods, predicted and measured (medians), and predicted over measured."""
-    measured = {method: median(one[method] for one in rounds) for method in METHODS}
-    predicted = {
-        "recompute": costs.recompute_seconds(tokens),
-        "swap": costs.swap_seconds(costs.blocks_for(tokens)),
-    }
-    return {
-        "tokens": tokens,
-        "predicted_seconds": predicted,
-        "measured_seconds": measured,
-        "ratio": {method: predicted[method] / measured[method] for method in METHODS},
     }
 
 

@@ -24,7 +24,7 @@ from kvlab.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "notebooks" / "dashboard.ipynb"
-LIVE_RUN = "from kvlab.lessons.runs import run_lesson; run_lesson('figure-5'); None"
+LIVE_RUN = "from kvlab.runs.run import run_lesson; run_lesson('figure-5'); None"
 PATIENCE = 180
 """Seconds for one stage."""
 
@@ -85,7 +85,7 @@ def run(client: Any, code: str) -> float:
 
 def server() -> tuple[float, float]:
     """Bytes of the server that each person gets under a Hub, and seconds until it answers."""
-    from kvlab.app import address
+    from kvlab.server import address
 
     sockets = address.listen(0, 0)
     port = address.number(sockets)

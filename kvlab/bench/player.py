@@ -13,11 +13,11 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+from kvlab.draw.player import Player, pack
 from kvlab.errors import BadInput
-from kvlab.run import run_scenario
-from kvlab.scenario import scenario_from
+from kvlab.runs.run import run_scenario
+from kvlab.runs.scenario import scenario_from
 from kvlab.trace.narration import load_words
-from kvlab.widgets.player import Player, pack
 
 Document = dict[str, Any]
 
@@ -169,7 +169,7 @@ def speeds(traces: dict[str, Document], inputs: int = INPUTS) -> list[Speed]:
 
     Raises BadInput without a browser.
     """
-    from kvlab.suite import find_chromium
+    from kvlab.launcher.suite import find_chromium
 
     try:
         from playwright.sync_api import sync_playwright

@@ -1,6 +1,6 @@
 """A visitor without a browser: asks for the page as one would, and talks to its kernel.
 
-It uses the protocol of the page (kvlab/app/frames.py says which), so that many of them fit on the
+It uses the protocol of the page (kvlab/server/frames.py says which), so that many of them fit on the
 machine that they measure; tests attack with it.
 """
 
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
-from kvlab.app.frames import PROTOCOL, Message
+from kvlab.server.frames import PROTOCOL, Message
 
 KERNEL = re.compile(r'"kernelId"\s*:\s*"([0-9a-f-]{36})"')
 MOST_HEARD = 64 * 1024 * 1024

@@ -1,0 +1,1 @@
+"""The engine: scheduler, block tables, swap. No torch: a Runner stores KV and computes."""

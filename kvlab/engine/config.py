@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from kvlab.engine.policies import VictimFunction
 from kvlab.errors import BadInput
-
-if TYPE_CHECKING:
-    from kvlab.engine.policies import Candidate
 
 METHODS = ("recompute", "swap", "auto", "pause_only")
 VICTIMS = (
@@ -27,9 +23,6 @@ ALLOCATIONS = ("on_demand", "reserve_max")
 ADMISSIONS = ("whole_sequence", "first_chunk")
 UNSAFE = ("write_before_copy_out", "reuse_before_copied", "read_before_copy_in")
 PRESETS = ("vllm_v1",)
-
-VictimFunction = Callable[[Sequence["Candidate"], str], str]
-"""(candidates in running order, id of the request in need) -> id of the victim."""
 
 MOST_BLOCKS = 1_000_000
 MOST_BLOCK_SIZE = 4_096

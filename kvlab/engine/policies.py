@@ -10,8 +10,6 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kvlab.engine.config import VictimFunction
-
 
 class PolicyError(RuntimeError):
     """A victim function raised, or named a request that is not a candidate."""
@@ -38,6 +36,9 @@ class Candidate:
         to_come = (self.max_tokens - self.outputs) / self.max_tokens
         return self.reclaimable / max(1, self.computed) * to_come
 
+
+VictimFunction = Callable[[Sequence[Candidate], str], str]
+"""(candidates in running order, id of the request in need) -> id of the victim."""
 
 RANKS: dict[str, Callable[[Candidate], float]] = {
     "newest": lambda c: 0,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kvlab.errors import BadInput
-from kvlab.files import same_file, write_whole
+from kvlab.files.write import same_file, write_whole
 
 if TYPE_CHECKING:
     from kvlab.trace.document import Trace
@@ -88,8 +88,8 @@ def export(
     check_files(files, scenario)
     if title.encode("utf-8", "replace").decode() != title:
         raise BadInput("--title: holds bytes that are no text; give it as UTF-8.")
+    from kvlab.draw.stills.panels import cursor_at
     from kvlab.export import page
-    from kvlab.export.panels import cursor_at
     from kvlab.export.source import trace_of
     from kvlab.trace.narration import load_words
 
@@ -130,10 +130,10 @@ def makers_of(
     trace: Trace, cursor: int, options: Any, dark: bool
 ) -> dict[str, Callable[[Path], str | bytes]]:
     """What goes into the file of each option."""
+    from kvlab.draw.stills.picture import picture
+    from kvlab.draw.stills.storyboard import storyboard
+    from kvlab.draw.stills.svg import DARK, LIGHT
     from kvlab.export import page
-    from kvlab.export.picture import picture
-    from kvlab.export.storyboard import storyboard
-    from kvlab.export.svg import DARK, LIGHT
 
     theme = DARK if dark else LIGHT
     words = {"language": options.language, "title": options.title}

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from kvlab.draw.stills.picture import title_of
+from kvlab.draw.stills.storyboard import storyboard
+from kvlab.draw.stills.svg import LIGHT
 from kvlab.errors import BadInput
-from kvlab.export.picture import title_of
-from kvlab.export.storyboard import storyboard
-from kvlab.export.svg import LIGHT
-from kvlab.lessons.ranges import lesson_range
 from kvlab.trace.document import Trace
 from kvlab.trace.narration import load_words
+from kvlab.trace.ranges import lesson_range
 
 HERE = Path(__file__).parent
-BUNDLE = HERE.parent / "widgets" / "js" / "dist"
+BUNDLE = HERE.parent / "draw" / "js" / "dist"
 EXPORTS = re.compile(r"export\s*\{([^{}]*)\};?\s*$")
 LARGEST = 20_000_000  # bytes of a trace; a larger one is no page that a browser opens gladly
 EMBEDDED_HEIGHT = 860  # pixels: a lesson's player at a width from 980 on

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from kvlab.course.chapters import CHAPTERS
+from kvlab.course.record import recorded
+from kvlab.draw.stills.picture import title_of
 from kvlab.errors import BadInput
 from kvlab.export.page import PageOptions, digest, page
-from kvlab.export.picture import title_of
-from kvlab.files import write_whole
-from kvlab.lessons.chapters import CHAPTERS
-from kvlab.lessons.record import recorded
-from kvlab.scenario import scenario_names
+from kvlab.files.write import write_whole
+from kvlab.runs.scenario import scenario_names
 from kvlab.trace.document import Trace
 
 INDEX = "index.html"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from kvlab.course.record import recorded
 from kvlab.errors import BadInput
-from kvlab.lessons.record import recorded
-from kvlab.scenario import is_file, load_scenario, scenario_names
+from kvlab.runs.scenario import is_file, load_scenario, scenario_names
 from kvlab.trace.document import FORMAT, Trace
 
 
@@ -28,7 +28,7 @@ def trace_of(source: str, settings: Sequence[str] = ()) -> Trace:
 
 def run(source: str, settings: Sequence[str]) -> Trace:
     scenario = load_scenario(source, settings)
-    from kvlab.run import run_scenario  # late: brings torch
+    from kvlab.runs.run import run_scenario  # late: brings torch
 
     return run_scenario(scenario).trace
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvlab.launcher.console import CannotStart, Console, duration, size
+from kvlab.console import CannotStart, Console, duration, size
 
 QUIET_OPTIONS = ("--no-input", "--no-color", "--disable-pip-version-check")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kvlab.launcher.console import CannotStart, Console, size
+from kvlab.console import CannotStart, Console, size
 from kvlab.launcher.environment import Environment
 from kvlab.launcher.lock import only_one
 from kvlab.launcher.needs import (
@@ -56,11 +56,15 @@ AS_IT_IS = "KVLAB_AS_IT_IS"
 """Set by a person to run on this very interpreter, whatever it has: nothing is installed."""
 
 
-def start(arguments: Sequence[str]) -> int:
+Command = Callable[[list[str]], int]
+"""The command line proper: arguments -> exit status. It needs what is installed here."""
+
+
+def start(arguments: Sequence[str], command_line: Command) -> int:
     """Run the command, after making what it needs. Returns the exit status."""
     console = Console()
     try:
-        return _start(list(arguments), Environment(ROOT), console)
+        return _start(list(arguments), Environment(ROOT), console, command_line)
     except CannotStart as trouble:
         console.say(str(trouble))
         return 2
@@ -77,12 +81,14 @@ def start(arguments: Sequence[str]) -> int:
         return 1
 
 
-def _start(arguments: list[str], environment: Environment, console: Console) -> int:
+def _start(
+    arguments: list[str], environment: Environment, console: Console, command_line: Command
+) -> int:
     restarted = os.environ.pop(RESTARTED, None) is not None
     command = arguments[0] if arguments else ""
     files = (LAB, TESTS) if command == "test" else (LAB,)
     if os.environ.get(AS_IT_IS) or suits_here(environment, files):
-        return _run_here(arguments)
+        return command_line(arguments)
     if restarted:
         raise CannotStart(
             f"{environment.folder} was made but does not have all of {' and '.join(files)}: "
@@ -92,7 +98,7 @@ def _start(arguments: list[str], environment: Environment, console: Console) -> 
         return _without_install(command, environment)
     ensure(environment, files, console)
     if environment.runs_this_process() and suits_here(environment, files):
-        return _run_here(arguments)
+        return command_line(arguments)
     return hand_over(environment.python, arguments)
 
 
@@ -107,12 +113,6 @@ def suits_here(environment: Environment, files: Sequence[str]) -> bool:
             return False
     pins = read_pins(environment.root, files)
     return not missing(pins, installed_here(pins))
-
-
-def _run_here(arguments: list[str]) -> int:
-    from kvlab.cli import main
-
-    return main(arguments)
 
 
 def _without_install(command: str, environment: Environment) -> int:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kvlab.launcher.console import CannotStart, size
+from kvlab.console import CannotStart, size
 from kvlab.launcher.needs import Pin
 from kvlab.launcher.pip import Planned
 

@@ -1,0 +1,1 @@
+"""Llama-family checkpoints: found, read, loaded, and their tokenizers."""

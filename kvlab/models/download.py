@@ -15,8 +15,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvlab.console import Console, duration, size
 from kvlab.errors import BadInput
-from kvlab.launcher.console import Console, duration, size
 from kvlab.launcher.pip import CAUSES, QUIET_OPTIONS, clean_environment
 from kvlab.models.cache import remove, sha256
 

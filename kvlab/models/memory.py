@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
+from kvlab.console import size
 from kvlab.errors import BadInput
-from kvlab.launcher.console import size
 
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kvlab.console import Console, duration, size
 from kvlab.errors import BadInput
-from kvlab.launcher.console import Console, duration, size
 from kvlab.launcher.lock import only_one
 from kvlab.models.cache import (
     Manifest,

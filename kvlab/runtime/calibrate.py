@@ -26,7 +26,7 @@ import kvlab
 from kvlab.engine.cost_model import CostModel, Machine, ModelShape
 from kvlab.engine.request import ScheduledRequest
 from kvlab.errors import BadInput
-from kvlab.files import write_whole
+from kvlab.files.write import write_whole
 from kvlab.models.cache import cache_folder
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from kvlab.console import size
 from kvlab.engine.config import MOST_BLOCKS
 from kvlab.engine.request import ScheduledRequest
 from kvlab.errors import BadInput
-from kvlab.launcher.console import size
 from kvlab.models.config import ModelConfig
 from kvlab.models.memory import available_memory, device_memory
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kvlab.engine.config import MOST_SLOTS
 from kvlab.errors import BadInput
-from kvlab.plain_data import refuse_what_json_lacks
+from kvlab.files.plain_data import refuse_what_json_lacks
 from kvlab.trace import replay
 
 Document = dict[str, Any]

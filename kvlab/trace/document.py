@@ -1,6 +1,6 @@
 """A trace: the recorded run as one JSON document, enough to replay it without torch.
 
-Its parts are described in kvlab/schemas/trace.schema.json. Events are facts that are the same on
+Its parts are described in kvlab/files/schemas/trace.schema.json. Events are facts that are the same on
 every machine; seconds and measured values (checksums, norms) lie apart from them.
 """
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from kvlab.errors import BadInput
-from kvlab.files import write_whole
-from kvlab.schemas import check_trace
+from kvlab.files.schema import check_trace
+from kvlab.files.write import write_whole
 from kvlab.trace import replay
 from kvlab.trace.check import check_data, check_story
 

@@ -1,7 +1,7 @@
 """What an event says: a key for the trace, and the sentence that a catalogue has for the key.
 
 Words live in `words/<language>.json` alone. A trace stores the key (`say`), so that it can be read
-in any language; the player's twin of `narrate` is kvlab/widgets/js/src/words.js, and a test holds
+in any language; the player's twin of `narrate` is kvlab/draw/js/src/words.js, and a test holds
 the two equal. A template is plain text with fields of the event in braces:
 
     {id}              the field as it is

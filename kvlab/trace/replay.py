@@ -1,6 +1,6 @@
 """Replay: the state of a run at a cursor, folded from the events before it. No torch, no engine.
 
-The player folds the same events in JavaScript (kvlab/widgets/js/src/fold.js); a test holds the two
+The player folds the same events in JavaScript (kvlab/draw/js/src/fold.js); a test holds the two
 equal at every cursor of every lesson. State is plain JSON data, so that it can be compared:
 
     step          the step that has begun (0: none)

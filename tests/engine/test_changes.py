@@ -16,8 +16,8 @@ from kvlab.engine.config import EngineConfig
 from kvlab.engine.engine import Engine
 from kvlab.engine.stand_in import StandInRunner
 from kvlab.errors import BadInput
-from kvlab.run import run_scenario
-from kvlab.scenario import scenario_from
+from kvlab.runs.run import run_scenario
+from kvlab.runs.scenario import scenario_from
 from kvlab.trace.document import Trace
 
 STORY = [

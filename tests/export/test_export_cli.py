@@ -12,12 +12,12 @@ import pytest
 import resvg_py
 
 from kvlab.cli import main
+from kvlab.course.record import TRACES, facts
+from kvlab.draw.player import Player
 from kvlab.errors import BadInput
-from kvlab.lessons.record import TRACES, facts
-from kvlab.run import run_scenario
-from kvlab.scenario import load_scenario
+from kvlab.runs.run import run_scenario
+from kvlab.runs.scenario import load_scenario
 from kvlab.trace.document import Trace
-from kvlab.widgets.player import Player
 
 MINE = """name: mine
 model: null

@@ -13,14 +13,14 @@ from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from nbformat.v4 import new_code_cell, new_notebook
 
-from kvlab.lessons.record import recorded
-from kvlab.widgets.player import Player
-from kvlab.widgets.seat import NAME, SEATS, VIEW
+from kvlab.course.record import recorded
+from kvlab.draw.player import Player
+from kvlab.draw.seat import NAME, SEATS, VIEW
 
 ROOT = Path(__file__).resolve().parents[2]
 CELLS = (
-    "from kvlab.lessons.lab import memory, player, predict\n"
-    "from kvlab.lessons.record import recorded\n"
+    "from kvlab.lab.notebook import memory, player, predict\n"
+    "from kvlab.course.record import recorded\n"
     "story = recorded('figure-3')\n"
     "player(story)",
     "guess = predict('figure-3')\nguess",
@@ -69,7 +69,7 @@ def test_a_converted_notebook_shows_the_storyboard(executed: nbformat.NotebookNo
 
 
 def test_a_run_too_large_to_draw_keeps_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvlab.widgets.player.LARGEST_STILL", 10)
+    monkeypatch.setattr("kvlab.draw.player.LARGEST_STILL", 10)
     data, _ = Player(trace=recorded("figure-5"))._repr_mimebundle_()
     assert "<img" not in data["text/html"]
     assert "4 of 4 blocks free" in data["text/html"]

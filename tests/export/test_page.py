@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-import kvlab.widgets
+import kvlab.draw
+from kvlab.course.record import recorded
+from kvlab.draw.stills.lanes import timeline
+from kvlab.draw.stills.scene import Scene
 from kvlab.errors import BadInput
 from kvlab.export import page as pages
-from kvlab.export.lanes import timeline
 from kvlab.export.page import PageOptions, page, snippet
-from kvlab.export.scene import Scene
-from kvlab.lessons.ranges import lesson_range
-from kvlab.lessons.record import recorded
-from kvlab.scenario import scenario_names
+from kvlab.runs.scenario import scenario_names
 from kvlab.trace.document import Trace
 from kvlab.trace.narration import load_words
+from kvlab.trace.ranges import lesson_range
 
-AXE = Path(kvlab.widgets.__file__).parent / "js" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = Path(kvlab.draw.__file__).parent / "js" / "node_modules" / "axe-core" / "axe.min.js"
 LARGEST = 1_000_000  # bytes of a lesson's page
 FREE = ".k-free[data-free]"
 
@@ -150,7 +150,7 @@ def test_everyone(opened: Open, theme: str, width: int) -> None:
     assert shown.locator(".kvlab-player").get_attribute("data-theme") == theme
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
     if not AXE.is_file():
-        pytest.skip("axe-core is not installed (npm ci in kvlab/widgets/js)")
+        pytest.skip("axe-core is not installed (npm ci in kvlab/draw/js)")
     assert run_axe(shown) == []
 
 

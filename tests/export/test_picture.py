@@ -12,13 +12,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kvlab.course.record import recorded
+from kvlab.draw.stills.panels import panels_of
+from kvlab.draw.stills.picture import picture
+from kvlab.draw.stills.storyboard import storyboard
+from kvlab.draw.stills.svg import DARK, LIGHT
 from kvlab.errors import BadInput
-from kvlab.export.panels import panels_of
-from kvlab.export.picture import picture
-from kvlab.export.storyboard import storyboard
-from kvlab.export.svg import DARK, LIGHT
-from kvlab.lessons.record import recorded
-from kvlab.scenario import scenario_names
+from kvlab.runs.scenario import scenario_names
 from kvlab.trace.document import Trace
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kvlab.cli import main
-from kvlab.scenario import scenario_names
+from kvlab.runs.scenario import scenario_names
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from kvlab.lessons.ranges import lesson_range
 from kvlab.models.loading import LoadedModel, load_model
-from kvlab.run import run_scenario
-from kvlab.scenario import load_scenario
+from kvlab.runs.run import run_scenario
+from kvlab.runs.scenario import load_scenario
 from kvlab.trace.document import Trace
+from kvlab.trace.ranges import lesson_range
 
 STORY_FIGURES = ("figure-1", "figure-3", "figure-4", "figure-5")
 METHODS = ("recompute", "swap")

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from kvlab.app import address
 from kvlab.errors import BadInput
+from kvlab.server import address
 
 
 def test_a_port_that_is_taken_is_refused_when_it_was_asked_for():

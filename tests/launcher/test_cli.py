@@ -124,7 +124,7 @@ def test_nothing_given_is_help_and_status_2(capsys: pytest.CaptureFixture[str]):
 
 
 def test_further_arguments_of_test_go_to_pytest(monkeypatch: pytest.MonkeyPatch):
-    import kvlab.suite
+    import kvlab.launcher.suite
 
     given: list[tuple[list[str], bool]] = []
 
@@ -132,7 +132,7 @@ def test_further_arguments_of_test_go_to_pytest(monkeypatch: pytest.MonkeyPatch)
         given.append((list(arguments), full))
         return 3
 
-    monkeypatch.setattr(kvlab.suite, "run_suite", run_suite)
+    monkeypatch.setattr(kvlab.launcher.suite, "run_suite", run_suite)
     assert cli.main(["test", "--full", "tests/launcher", "-k", "stamp", "-x"]) == 3
     assert given == [(["tests/launcher", "-k", "stamp", "-x"], True)]
 
@@ -210,9 +210,9 @@ def test_a_stream_that_is_closed_or_full(command: str, streams: str, status: int
 def test_a_trace_that_has_no_place_is_refused_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    import kvlab.run
+    import kvlab.runs.run
 
-    monkeypatch.setattr(kvlab.run, "run_scenario", lambda *_, **__: pytest.fail("it ran"))
+    monkeypatch.setattr(kvlab.runs.run, "run_scenario", lambda *_, **__: pytest.fail("it ran"))
     for target in (tmp_path, tmp_path / "missing" / "t.json", tmp_path / ("x" * 300)):
         assert cli.main(["run", "figure-5", "--json", str(target)]) == 2
         said = capsys.readouterr()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from kvlab.app.server import DashboardSettings, _config
+from kvlab.server.server import DashboardSettings, _config
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from kvlab.console import CannotStart, Console
 from kvlab.launcher import start, torch_build
-from kvlab.launcher.console import CannotStart, Console
 from kvlab.launcher.environment import Environment
 from kvlab.launcher.needs import LAB, TESTS
 
@@ -207,6 +207,10 @@ def test_a_whole_environment_that_cannot_be_written_is_used_as_it_is(
     assert ensure() == ""
 
 
+def never(arguments: list[str]) -> int:
+    raise AssertionError(f"{arguments} ran on an interpreter that lacks what they need")
+
+
 def test_the_command_goes_on_inside_the_environment(
     environment: Environment, monkeypatch: pytest.MonkeyPatch
 ):
@@ -217,7 +221,7 @@ def test_the_command_goes_on_inside_the_environment(
         return 7
 
     monkeypatch.setattr(start, "hand_over", hand_over)
-    status = start._start(["run", "figure-5"], environment, Console(io.StringIO()))
+    status = start._start(["run", "figure-5"], environment, Console(io.StringIO()), never)
     assert status == 7
     assert handed == [[str(environment.python), "run", "figure-5"]]
 
@@ -227,18 +231,18 @@ def test_a_restart_that_still_lacks_something_does_not_restart_again(
 ):
     monkeypatch.setenv(start.RESTARTED, "1")
     with pytest.raises(CannotStart, match="remove the folder and start again"):
-        start._start(["run", "figure-5"], environment, Console(io.StringIO()))
+        start._start(["run", "figure-5"], environment, Console(io.StringIO()), never)
 
 
 def test_help_and_typing_errors_install_nothing(
     environment: Environment, capsys: pytest.CaptureFixture[str]
 ):
     console = Console(io.StringIO())
-    assert start._start(["--help"], environment, console) == 0
+    assert start._start(["--help"], environment, console, never) == 0
     assert "python3 -m kvlab COMMAND" in capsys.readouterr().out
-    assert start._start([], environment, console) == 2
+    assert start._start([], environment, console, never) == 2
     with pytest.raises(CannotStart, match="there is no command 'appp': use one of app, lab"):
-        start._start(["appp"], environment, console)
+        start._start(["appp"], environment, console, never)
     assert not environment.folder.exists()
 
 
@@ -250,7 +254,7 @@ def test_trouble_is_one_sentence_and_status_2(
         raise error
 
     monkeypatch.setattr(start, "_start", fail)
-    assert start.start(["app"]) == 2
+    assert start.start(["app"], never) == 2
     said = capsys.readouterr().err
     assert said.startswith("kvlab: ")
     assert said.count("\n") == 1
@@ -261,5 +265,5 @@ def test_a_fault_of_ours_is_status_1_and_no_traceback(
 ):
     monkeypatch.delenv("KVLAB_DEBUG", raising=False)
     monkeypatch.setattr(start, "_start", lambda *_: 1 // 0)
-    assert start.start(["app"]) == 1
+    assert start.start(["app"], never) == 1
     assert "our fault: ZeroDivisionError" in capsys.readouterr().err

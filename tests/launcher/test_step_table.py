@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvlab.step_table import columns, heading, step_table
+from kvlab.runs.step_table import columns, heading, step_table
 
 
 def step(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvlab import suite
+from kvlab.launcher import suite
 
 
 def test_the_browser_that_is_named_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

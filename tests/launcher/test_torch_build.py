@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from kvlab.launcher.console import CannotStart
+from kvlab.console import CannotStart
 from kvlab.launcher.needs import Pin
 from kvlab.launcher.pip import Planned
 from kvlab.launcher.torch_build import CPU_INDEX, choose, weigh

@@ -43,7 +43,7 @@ def test_the_card_has_the_parameter_count_of_the_file() -> None:
             size *= length
         count += size
     assert f"{count:,}" in card
-    for said in ("python -m kvlab.models.story.train", "licence", "token", "seed"):
+    for said in ("python -m training.train", "licence", "token", "seed"):
         assert said in card.lower(), f"the card does not say {said!r}"
 
 

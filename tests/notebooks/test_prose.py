@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 from committed import COURSE, read
 
-from kvlab.lessons.cost import FORMULA, LLAMA, MACHINES, own_machine
-from kvlab.lessons.crossover import Crossovers, end_of_stretch, recompute_is_cheaper
-from kvlab.lessons.facts import entry_of, first, free_after, gaps, longest_gap
-from kvlab.lessons.measured import on_this_machine
-from kvlab.lessons.runs import run_lesson
+from kvlab.course.cost import FORMULA, LLAMA, MACHINES, own_machine
+from kvlab.course.crossover import Crossovers, end_of_stretch, recompute_is_cheaper
+from kvlab.course.measured import on_this_machine
+from kvlab.draw.cost_chart import cost_curves
 from kvlab.models.loading import load_model
 from kvlab.models.smollm2 import PARAMETERS, WHEEL
-from kvlab.run import Run
-from kvlab.widgets.cost_chart import cost_curves
+from kvlab.runs.run import Run, run_lesson
+from kvlab.trace.facts import entry_of, first, free_after, gaps, longest_gap
 
 Runs = Callable[..., Run]
 

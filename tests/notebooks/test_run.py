@@ -10,12 +10,12 @@ import pytest
 from committed import COURSE, FIGURES, FOLDER, read
 from nbclient import NotebookClient
 
+from kvlab.course.chapters import CHAPTERS
+from kvlab.course.checks import CHECKS, check, question_of
+from kvlab.course.record import recorded
+from kvlab.draw.seat import NAME
 from kvlab.errors import BadInput
-from kvlab.lessons.chapters import CHAPTERS
-from kvlab.lessons.checks import CHECKS, check, question_of
-from kvlab.lessons.lab import crossovers
-from kvlab.lessons.record import recorded
-from kvlab.widgets.seat import NAME
+from kvlab.lab.notebook import crossovers
 
 MOST_SECONDS = 60
 WIDGET = "application/vnd.jupyter.widget-view+json"

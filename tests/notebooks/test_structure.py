@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from committed import COURSE, FIGURES, FOLDER, read
 
-from kvlab.lessons.chapters import CHAPTERS
+from kvlab.course.chapters import CHAPTERS
 from kvlab.trace.narration import load_words
 
 EVERY = [*COURSE, FOLDER / "dashboard.ipynb"]

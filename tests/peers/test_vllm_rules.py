@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from kvlab.engine.block_pool import BlockPool
-from kvlab.run import run_scenario
-from kvlab.scenario import scenario_from
+from kvlab.runs.run import run_scenario
+from kvlab.runs.scenario import scenario_from
 
 BLOCKS, BLOCK_SIZE = 8, 32
 

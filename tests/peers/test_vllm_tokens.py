@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kvlab.run import run_scenario
-from kvlab.scenario import scenario_from
+from kvlab.runs.run import run_scenario
+from kvlab.runs.scenario import scenario_from
 
 transformers = pytest.importorskip("transformers")
 

@@ -13,10 +13,10 @@ from kvlab.engine.config import MOST_BLOCKS
 from kvlab.errors import BadInput
 from kvlab.models.config import ModelConfig
 from kvlab.models.loading import STORY
-from kvlab.run import run_scenario
+from kvlab.runs.run import run_scenario
+from kvlab.runs.scenario import Scenario, load_scenario, scenario_from
 from kvlab.runtime import memory
 from kvlab.runtime.memory import Budget, MemoryPlan, cpu_budget, cuda_budget, settle_blocks
-from kvlab.scenario import Scenario, load_scenario, scenario_from
 
 CONFIG = ModelConfig.from_folder(STORY)
 TOKEN = 2 * 5 * 2 * 32 * 4

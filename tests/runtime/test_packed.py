@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kvlab.live import LiveRun, Stopped
 from kvlab.models.config import ModelConfig
 from kvlab.models.llama import Llama
 from kvlab.models.loading import LoadedModel
+from kvlab.runs.live import LiveRun, Stopped
+from kvlab.runs.scenario import load_scenario
 from kvlab.runtime import packed
 from kvlab.runtime.packed import PackedDecoder, why_not_packed
-from kvlab.scenario import load_scenario
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 640,

@@ -21,11 +21,11 @@ from kvlab.engine.mover import CopyError
 from kvlab.engine.request import Request
 from kvlab.errors import BadInput
 from kvlab.models.loading import LoadedModel, load_model
-from kvlab.run import run_scenario
+from kvlab.runs.run import run_scenario
+from kvlab.runs.scenario import load_scenario
 from kvlab.runtime.kv_cache import KVCache
 from kvlab.runtime.model_runner import ModelRunner
 from kvlab.runtime.transfer import Transfer
-from kvlab.scenario import load_scenario
 
 LAYERS, BLOCKS, SIZE, HEADS, DIM = 3, 6, 4, 2, 8
 

@@ -22,8 +22,8 @@ import pytest
 
 from kvlab.cli import main
 from kvlab.errors import BadInput
-from kvlab.run import run_scenario
-from kvlab.scenario import load_scenario, scenario_from
+from kvlab.runs.run import run_scenario
+from kvlab.runs.scenario import load_scenario, scenario_from
 
 ROOT = Path(__file__).resolve().parents[2]
 

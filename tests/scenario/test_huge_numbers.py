@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvlab.errors import BadInput
-from kvlab.scenario import load_scenario
+from kvlab.runs.scenario import load_scenario
 
 HUGE = "0x" + "f" * 5_000
 """More digits than Python turns into text."""

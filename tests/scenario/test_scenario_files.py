@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kvlab.run import run_scenario
-from kvlab.scenario import load_scenario, scenario_names
+from kvlab.runs.run import run_scenario
+from kvlab.runs.scenario import load_scenario, scenario_names
 
 SHORTEST: dict[str, Any] = {
     "name": "shortest",

@@ -20,8 +20,8 @@ import torch
 from kvlab.cli import main
 from kvlab.errors import NotSupportedYet
 from kvlab.models.loading import LoadedModel, load_model
-from kvlab.run import run_scenario
-from kvlab.scenario import load_scenario, scenario_from
+from kvlab.runs.run import run_scenario
+from kvlab.runs.scenario import load_scenario, scenario_from
 
 
 def words(text: str) -> list[str]:

@@ -21,8 +21,8 @@ import torch
 
 from kvlab.errors import BadInput
 from kvlab.models.loading import LoadedModel, load_model
-from kvlab.run import run_scenario
-from kvlab.scenario import load_scenario
+from kvlab.runs.run import run_scenario
+from kvlab.runs.scenario import load_scenario
 from kvlab.trace.document import Trace
 
 Document = dict[str, Any]

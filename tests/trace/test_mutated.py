@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from kvlab import schemas
+from kvlab.draw.player import Player
 from kvlab.errors import BadInput
-from kvlab.step_table import step_table
+from kvlab.files import schema as schemas
+from kvlab.runs.step_table import step_table
 from kvlab.trace import replay
 from kvlab.trace.document import Trace
 from kvlab.trace.narration import load_words, narrate
-from kvlab.widgets.player import Player
 
 TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
 NAMES = ["figure-4", "shared-stays", "unsafe-reuse", "figure-2"]

@@ -22,7 +22,7 @@ NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(N
 
 
 def schema(name: str) -> dict[str, Any]:
-    text = files("kvlab.schemas").joinpath(f"{name}.schema.json").read_text(encoding="utf-8")
+    text = files("kvlab.files").joinpath(f"schemas/{name}.schema.json").read_text(encoding="utf-8")
     return json.loads(text)
 
 

@@ -1,0 +1,270 @@
+"""The two ways to come back, each run for real, side by side in numbers."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvlab.errors import BadInput
+from kvlab.runs.run import load_for, run_scenario
+from kvlab.runs.scenario import Scenario, load_scenario
+from kvlab.trace.document import Trace
+from kvlab.trace.facts import gaps
+from kvlab.trace.table import Table
+
+if TYPE_CHECKING:
+    from kvlab.models.loading import LoadedModel
+
+METHODS = ("recompute", "swap")
+REPEATS = 20
+TOO_SMALL = "too small to decide between the methods"
+TWO_STEPS = (
+    "The two steps are the one that preempts, in which swap copies out, and the one that resumes."
+)
+CLEAR = 2.0
+"""How many times the other's median a median must be before a method counts as quicker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Seconds of a step over repeated runs: the median, and the range of the middle half."""
+
+    median: float
+    low: float
+    high: float
+    repeats: int
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Spread:
+        """Raises BadInput for fewer than two values: one value has no spread."""
+        if len(seconds) < 2:
+            raise BadInput(f"{len(seconds)} runs have no spread: repeat at least twice.")
+        low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
+        return cls(median, low, high, len(seconds))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.median * 1e3:.2f} ms ({self.low * 1e3:.2f} to {self.high * 1e3:.2f} ms in the "
+            f"middle half of {self.repeats} runs)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MethodFacts:
+    """What one method kept, did and cost in one run."""
+
+    method: str
+    history: int  # tokens kept during the pause
+    kv_positions: int  # positions of KV kept outside the GPU during the pause
+    bytes_kept: int  # bytes of KV kept outside the GPU during the pause
+    recomputed: int  # tokens
+    first_time: int  # tokens of the resuming step that had never been computed
+    bytes_out: int
+    bytes_in: int
+    blocks_out: int
+    blocks_in: int
+    processed: int  # tokens, the whole run
+    longest_gap: int  # steps
+    seconds: Spread | None = None
+
+
+def facts_of(trace: Trace, seconds: Spread | None = None) -> MethodFacts:
+    """The numbers of one run. Raises BadInput for a run without a preemption."""
+    gone = [event for event in trace.events if event["kind"] == "preempted"]
+    back = [event for event in trace.events if event["kind"] == "resumed"]
+    stored = [event for event in trace.events if event["kind"] == "swap_out_finished"]
+    if not gone:
+        raise BadInput(f"run {trace.name}: nothing was preempted, so there is nothing to compare.")
+    pool, summary = trace.document["pool"], trace.summary
+    least = min(entry["host_free"] for entry in summary["per_step"])
+    return MethodFacts(
+        method=gone[0]["method"],
+        history=sum(event["history"] for event in gone),
+        kv_positions=sum(event["kv"] for event in stored),
+        bytes_kept=(pool["host_blocks"] - least) * pool["kv_bytes_per_block"],
+        recomputed=summary["tokens_recomputed"],
+        first_time=sum(event["history"] - event["kv"] - event["rebuild"] for event in back),
+        bytes_out=summary["bytes_swapped_out"],
+        bytes_in=summary["bytes_swapped_in"],
+        blocks_out=summary["blocks_swapped_out"],
+        blocks_in=summary["blocks_swapped_in"],
+        processed=summary["tokens_processed"],
+        longest_gap=max((gap.steps for gap in gaps(trace)), default=0),
+        seconds=seconds,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MethodsTable:
+    """The two methods side by side; shows itself in a notebook."""
+
+    recompute: MethodFacts
+    swap: MethodFacts
+    source: str
+    """Which two runs these are: device, model, recorded or just made."""
+
+    @property
+    def rows(self) -> list[tuple[str, str, str]]:
+        """What, with recompute, with swap; as text."""
+        one, other = self.recompute, self.swap
+
+        def row(what: str, say: Callable[[MethodFacts], str]) -> tuple[str, str, str]:
+            return what, say(one), say(other)
+
+        found = [
+            row("Kept during the pause", kept),
+            row("KV kept outside the GPU", lambda facts: f"{facts.bytes_kept:,} bytes"),
+            row("Work to resume", work),
+            (
+                "Additional cost",
+                "model computation",
+                "memory outside the GPU, and transfers in both directions",
+            ),
+            row("Computed again", lambda facts: f"{facts.recomputed:,} tokens"),
+            row("Moved to the CPU", lambda facts: f"{facts.bytes_out:,} bytes"),
+            row("Moved back", lambda facts: f"{facts.bytes_in:,} bytes"),
+            row("Processed in the whole run", lambda facts: f"{facts.processed:,} tokens"),
+            row("Longest gap between outputs", lambda facts: f"{facts.longest_gap} steps"),
+        ]
+        if one.seconds and other.seconds:
+            found.append(("Time of the two steps", str(one.seconds), str(other.seconds)))
+        return found
+
+    @property
+    def note(self) -> str:
+        """Where the numbers are from, and what they cannot say."""
+        if not self.recompute.seconds or not self.swap.seconds:
+            return self.source
+        quicker = clearly_quicker(self.recompute.seconds, self.swap.seconds)
+        if quicker is None:
+            return f"{self.source} {TWO_STEPS} In a run this small they are {TOO_SMALL}."
+        return f"{self.source} {TWO_STEPS} In them {quicker} was clearly quicker here."
+
+    @property
+    def table(self) -> Table:
+        return Table(
+            "The two methods, in numbers of two real runs",
+            ("", "Recompute", "Swap"),
+            tuple(self.rows),
+            self.note,
+            "kvlab-methods",
+        )
+
+    def as_html(self) -> str:
+        """The table for a page; every text is escaped."""
+        return self.table.as_html()
+
+    def as_markdown(self) -> str:
+        """The same as a Markdown table."""
+        return self.table.as_markdown()
+
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]:
+        return {"text/html": self.as_html(), "text/plain": self.as_markdown()}
+
+
+def kept(facts: MethodFacts) -> str:
+    """What is retained, in words with the run's counts."""
+    words = f"token history ({facts.history} tokens) and request state"
+    return f"{words}, and KV for {facts.kv_positions} positions" if facts.kv_positions else words
+
+
+def work(facts: MethodFacts) -> str:
+    """What resuming asks for, in words with the run's counts."""
+    fresh = f"{facts.first_time} for the first time"
+    if facts.blocks_in:
+        return f"copy {facts.blocks_in} blocks back, process {fresh[: fresh.index(' ')]} token"
+    return f"process {facts.recomputed + facts.first_time} tokens, {fresh}"
+
+
+def clearly_quicker(recompute: Spread, swap: Spread) -> str | None:
+    """The method with the shorter step, where the middle halves lie apart and the medians differ by
+    CLEAR; else None."""
+    quick, slow = sorted(
+        (("recompute", recompute), ("swap", swap)), key=lambda entry: entry[1].median
+    )
+    apart = quick[1].high < slow[1].low and slow[1].median >= CLEAR * quick[1].median
+    return quick[0] if apart else None
+
+
+def compare(
+    recompute: Trace, swap: Trace, seconds: dict[str, Spread] | None = None
+) -> MethodsTable:
+    """The table of two runs. Raises BadInput when a run is not of the method it stands for."""
+    seconds = seconds or {}
+    found = {}
+    for method, trace in zip(METHODS, (recompute, swap), strict=True):
+        found[method] = facts_of(trace, seconds.get(method))
+        if found[method].method != method:
+            raise BadInput(
+                f"run {trace.name}: it came back by {found[method].method}, not {method}."
+            )
+    return MethodsTable(found["recompute"], found["swap"], source_of(recompute, swap))
+
+
+def source_of(recompute: Trace, swap: Trace) -> str:
+    """One sentence: from which runs the numbers are."""
+    return " ".join(
+        f"{method.capitalize()}: {made(trace)}."
+        for method, trace in (("recompute", recompute), ("swap", swap))
+    )
+
+
+def made(trace: Trace) -> str:
+    """`recorded run on cpu, model story, float32`."""
+    run = trace.document["run"]
+    how = "recorded run" if trace.document["recorded"] else "run just now"
+    model = trace.document["model"]["name"] or "none, stand-in tokens"
+    return f"{how} on {run['device']}, model {model}, {run['dtype']}"
+
+
+def repeat(
+    name: str = "figure-5",
+    repeats: int = REPEATS,
+    model: LoadedModel | None = None,
+    on_run: Callable[[int, int], None] | None = None,
+    settings: Sequence[str] = (),
+) -> MethodsTable:
+    """Run a story `repeats` times with each method, taking turns, and compare.
+
+    The time is that of the step that preempts, where swap copies out, and of the step that resumes,
+    together. `on_run(done, all)` hears of every run. Raises
+    BadInput for fewer than two repeats or more than a hundred.
+    """
+    scenarios = repeated(name, repeats, settings)
+    model = model or load_for(scenarios[0])
+    traces: list[Trace] = []
+    for scenario in scenarios:
+        traces.append(run_scenario(scenario, None, model).trace)
+        if on_run:
+            on_run(len(traces), len(scenarios))
+    return of_repeats(traces)
+
+
+def repeated(name: str, repeats: int = REPEATS, settings: Sequence[str] = ()) -> list[Scenario]:
+    """A story `repeats` times with each method. They take turns, so that a busy minute of the machine
+    meets both. Raises BadInput for fewer than two repeats or more than a hundred."""
+    if not isinstance(repeats, int) or not 2 <= repeats <= 100:
+        raise BadInput(f"repeats {repeats!r:.60}: choose 2 to 100.")
+    pair = [load_scenario(name, [*settings, f"engine.method={method}"]) for method in METHODS]
+    return pair * repeats
+
+
+def of_repeats(traces: Sequence[Trace]) -> MethodsTable:
+    """The table of what `repeated` asked for, in that order."""
+    of = {method: traces[place :: len(METHODS)] for place, method in enumerate(METHODS)}
+    spreads = {method: Spread.of([*map(two_steps, own)]) for method, own in of.items()}
+    return compare(of["recompute"][-1], of["swap"][-1], spreads)
+
+
+def two_steps(trace: Trace) -> float:
+    """Seconds of the first step that preempts and the first that resumes. Raises BadInput where
+    there is none."""
+    found: dict[str, int] = {}
+    for event in trace.events:
+        if event["kind"] in ("preempted", "resumed"):
+            found.setdefault(event["kind"], event["step"])
+    if len(found) < 2:
+        raise BadInput(f"run {trace.name}: nothing was resumed in it.")
+    return sum(float(one["seconds"]) for one in trace.steps if one["step"] in found.values())

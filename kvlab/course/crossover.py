@@ -1,0 +1,98 @@
+"""Where recompute is cheaper than swap, on paper: over the length, the block size and the copies.
+
+With s seconds a token for a swap, a for reading the weights once, and b N + q N^2 for computing N
+positions, swap costs more than recompute where s N > max(a, b N) + q N^2. The difference of the two
+sides is concave in N, so that these lengths are one stretch. It ends at N = (s - b) / q:
+
+    s = 2 L K D bytes (1 / out + 1 / in) + 2 L c / block size     b = 2 P / (F u)     q = 2 L H D / (F u)
+
+The letters are those of kvlab.engine.cost_model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvlab.engine.cost_model import CostModel, Machine, ModelShape
+from kvlab.trace.table import Table
+
+BLOCK_SIZES = (1, 4, 16, 64, 256)
+EXAMPLE = 2_048
+"""Tokens for which the copies are counted."""
+LONGEST = 65_536
+"""Tokens up to which the two methods are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Lengths at which recompute is cheaper, in tokens that fill whole blocks."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        end = f"{self.last:,}" + (" and beyond" if self.last + 1 > LONGEST else "")
+        return f"from {self.first:,} to {end}"
+
+
+def recompute_is_cheaper(costs: CostModel) -> Stretch | None:
+    """The stretch of lengths up to LONGEST; None where swap is cheaper at each of them."""
+    size = costs.block_size
+    cheaper = [
+        blocks * size
+        for blocks in range(1, LONGEST // size + 1)
+        if costs.recompute_seconds(blocks * size) < costs.swap_seconds(blocks)
+    ]
+    return Stretch(cheaper[0], cheaper[-1]) if cheaper else None
+
+
+def end_of_stretch(costs: CostModel) -> float:
+    """Tokens at which both cost the same where computing bounds a recompute, by the formula above;
+    below zero where swap is cheaper at any length."""
+    shape, machine = costs.shape, costs.machine
+    link = 1 / machine.out_link + 1 / machine.in_link
+    copies = 2 * costs.copies_per_block * machine.copy_seconds / costs.block_size
+    swap = shape.kv_bytes_per_token * link + copies
+    reached = machine.operations * machine.reached
+    attention = machine.operations * (machine.attention_reached or machine.reached)
+    linear = shape.linear_operations(1) / reached
+    return (swap - linear) / (shape.attention_operations(1) / attention)
+
+
+@dataclass(frozen=True, slots=True)
+class Crossovers:
+    """For several block sizes, where recompute is cheaper; shows itself in a notebook."""
+
+    shape: ModelShape
+    machine: Machine
+
+    def costs(self, block_size: int, large: bool = False) -> CostModel:
+        """A copy for each block, layer and way; with `large` one copy each way."""
+        copies = 0 if large else self.shape.layers
+        return CostModel(self.shape, self.machine, block_size, "on paper", copies)
+
+    def copies(self, block_size: int, large: bool = False) -> int:
+        """Copies that a swap of EXAMPLE tokens takes, out and back."""
+        costs = self.costs(block_size, large)
+        return costs.copies(costs.blocks_for(EXAMPLE))
+
+    @property
+    def table(self) -> Table:
+        """One row a block size, and one for a swap in one large copy each way."""
+        ways = [(f"{size} token{'s' * (size > 1)}", size, False) for size in BLOCK_SIZES]
+        ways.append(("any, in one large copy each way", 16, True))
+        rows = []
+        for name, size, large in ways:
+            found = recompute_is_cheaper(self.costs(size, large))
+            rows.append((name, f"{self.copies(size, large):,}", str(found or "at no length")))
+        return Table(
+            f"Where recompute is cheaper: {self.shape.name}, {self.machine.name}",
+            ("a block holds", f"copies to swap {EXAMPLE:,} tokens", "recompute is cheaper"),
+            tuple(rows),
+            f"Modelled, not measured; looked at up to {LONGEST:,} tokens, in whole blocks. A copy "
+            f"for each block, layer and way, {self.machine.copy_seconds * 1e6:.0f} µs to start "
+            f"each. Source of the hardware's numbers: {self.machine.source}.",
+        )
+
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]:
+        return self.table._repr_mimebundle_()

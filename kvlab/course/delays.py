@@ -1,0 +1,110 @@
+"""When each user gets what: outputs by step and by second, and how many of them come in time.
+
+TTFT, the time to first token, counts from the step in which a request arrives to the one that
+delivers its first output. A gap (inter-token latency) lies between two outputs of one request.
+Goodput counts outputs that were delivered, and with a limit only those that came within it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from kvlab.trace.document import Trace
+from kvlab.trace.facts import Gap, gaps
+from kvlab.trace.table import Table
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """One request as its user sees it. Steps; `delivered[i]` is the step that delivered output i."""
+
+    id: str
+    arrived: int  # the first step that could have served it
+    delivered: tuple[int, ...]
+    gaps: tuple[Gap, ...]
+
+    @property
+    def ttft(self) -> int | None:
+        """Steps to the first output, the one that delivers it included; None without an output."""
+        return self.delivered[0] - self.arrived + 1 if self.delivered else None
+
+    def in_time(self, limit: int | None) -> int:
+        """Outputs that came at most `limit` steps after the one before, the first after arrival."""
+        if limit is None:
+            return len(self.delivered)
+        first = self.ttft is not None and self.ttft <= limit
+        return int(first) + sum(gap.steps <= limit for gap in self.gaps)
+
+
+def delays(trace: Trace) -> list[Delays]:
+    """Every request, forks included, in the order of the trace."""
+    arrived: dict[str, int] = {}
+    delivered: dict[str, list[int]] = {one["id"]: [] for one in trace.document["requests"]}
+    for event in trace.events:
+        if event["kind"] == "arrived":
+            arrived.setdefault(event["id"], event["step"])
+        elif event["kind"] == "token_delivered":
+            delivered.setdefault(event["id"], []).append(event["step"])
+    split: dict[str, list[Gap]] = {}
+    for gap in gaps(trace):
+        split.setdefault(gap.id, []).append(gap)
+    return [
+        Delays(
+            id, arrived.get(id, steps[0] if steps else 1), tuple(steps), tuple(split.get(id, ()))
+        )
+        for id, steps in delivered.items()
+    ]
+
+
+def step_ends(trace: Trace) -> dict[int, float]:
+    """Seconds from the start of the run to the end of each step, as measured; waiting between steps
+    is not part of a run."""
+    now, found = 0.0, {}
+    for step in trace.steps:
+        now += step["seconds"]
+        found[step["step"]] = now
+    return found
+
+
+def goodput(trace: Trace, limit: int | None = None) -> float:
+    """Outputs in time per step of the run."""
+    return sum(one.in_time(limit) for one in delays(trace)) / len(trace.steps)
+
+
+def delay_table(trace: Trace, limit: int | None = None) -> Table:
+    """A row a request, in steps, and the goodput of the run below."""
+    every = delays(trace)
+    rows = tuple(
+        (
+            one.id,
+            f"{len(one.delivered)}",
+            NOTHING if one.ttft is None else f"{one.ttft}",
+            f"{median(gap.steps for gap in one.gaps):g}" if one.gaps else NOTHING,
+            longest(one),
+            f"{one.in_time(limit)} of {len(one.delivered)}",
+        )
+        for one in every
+    )
+    good, steps = sum(one.in_time(limit) for one in every), len(trace.steps)
+    seconds = sum(step["seconds"] for step in trace.steps)
+    return Table(
+        "What each user gets, in steps",
+        ("request", "outputs", "TTFT", "median gap", "longest gap", "in time"),
+        rows,
+        f"Goodput: {good} outputs in time / {steps} steps = {good / steps:.2f} a step, and "
+        f"{good / seconds:,.0f} a second of this run as it was measured.",
+        "kvlab-delays",
+    )
+
+
+def longest(one: Delays) -> str:
+    """The longest gap, and what it is made of where it is not plain decoding."""
+    if not one.gaps:
+        return NOTHING
+    worst = max(one.gaps, key=lambda gap: gap.steps)
+    if not worst.waiting:
+        return f"{worst.steps}"
+    return f"{worst.steps}: {worst.waiting} waiting, {worst.recovery} recovery"

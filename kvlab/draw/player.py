@@ -1,0 +1,319 @@
+"""The player: one widget that moves through a recorded run, on the client alone.
+
+The browser gets the whole trace once, deflated, and never asks the kernel for a step; the kernel
+hears where the reader has come to rest and what was answered (a quarter of a second late). What is
+drawn is a function of the trace and the cursor: see kvlab/draw/js/src.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from base64 import b64encode
+from html import escape
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import anywidget
+import traitlets
+
+from kvlab.draw.seat import Bundle, seated
+from kvlab.draw.stills.storyboard import storyboard
+from kvlab.draw.stills.svg import LIGHT
+from kvlab.errors import BadInput
+from kvlab.trace import replay
+from kvlab.trace.document import Trace
+from kvlab.trace.narration import Words, fill, load_words, narrate
+
+BUNDLE = Path(__file__).parent / "js" / "dist"
+MOST_BLOCKS_IN_FALLBACK = 64
+MOST_ANSWERS = 1000
+LONGEST_TEXT = 2000
+LARGEST_NUMBER = 10**9  # in what the page sends
+LARGEST_STILL = 500_000  # events × blocks of a run that is drawn when it is displayed
+
+
+class Player(anywidget.AnyWidget):
+    """Shows a trace and moves through it.
+
+        Player(trace=document, start=17, stop=31, title="Figure 2", predict=True)
+
+    Raises BadInput for a trace that does not fit, a range outside of it or a language without
+    words; TypeError for a keyword that it does not know.
+    """
+
+    # Text, not a path: a path would keep every closed widget alive.
+    _esm = (BUNDLE / "player.js").read_text("utf-8")
+    _css = (BUNDLE / "player.css").read_text("utf-8")
+
+    trace = traitlets.Dict(help="The trace document (kvlab.trace.document).")
+    packed = traitlets.Bytes(help="The same as it travels: JSON, deflated, no summary.").tag(
+        sync=True
+    )
+    start = traitlets.Int(0, help="First cursor of the range that the buttons keep to.").tag(
+        sync=True
+    )
+    stop = traitlets.Int(
+        None, allow_none=True, help="Last cursor of that range; None: the end of the run."
+    ).tag(sync=True)
+    cursor = traitlets.Int(
+        0, help="Events before the picture. Set from Python it moves the player at once."
+    ).tag(sync=True)
+    title = traitlets.Unicode("", help="Heading; empty: the scenario's title.").tag(sync=True)
+    language = traitlets.Unicode("en", help="A catalogue in kvlab/trace/words.")
+    words = traitlets.Dict(help="The language's catalogue; set by `language`.").tag(sync=True)
+    predict = traitlets.Bool(
+        False, help="Hold the next step at questions until they are answered or skipped."
+    ).tag(sync=True)
+    covered = traitlets.Bool(
+        False, help="Hide what comes after the cursor in the time picture; nothing is held."
+    ).tag(sync=True)
+    answers: traitlets.List[dict[str, Any]] = traitlets.List(
+        help="What was answered: question, cursor, step, ask, text, given, answer, right."
+    ).tag(sync=True)
+    presenter = traitlets.Bool(False, help="Show the teacher's notes (lesson.notes).").tag(
+        sync=True
+    )
+    link = traitlets.Enum(
+        ["", "query", "hash"],
+        "",
+        help="Where a copied link keeps scenario, method and cursor; empty: no such button.",
+    ).tag(sync=True)
+
+    def __init__(self, trace: dict[str, Any] | Trace, **traits: Any) -> None:
+        names = [
+            "start",
+            "stop",
+            "language",
+            "title",
+            "predict",
+            "covered",
+            "presenter",
+            "link",
+            "layout",
+        ]
+        unknown = sorted(set(traits) - {*names, "cursor"})
+        if unknown:
+            raise TypeError(f"Player does not know {', '.join(unknown)}")
+        document = trace.document if isinstance(trace, Trace) else trace
+        # The trace goes first: start, stop and cursor are checked against it.
+        super().__init__(trace=document, words=dict(load_words("en")))
+        for name in names:
+            if name in traits:
+                setattr(self, name, traits[name])
+        self.cursor = traits.get("cursor", self.start)
+        self.on_msg(answer_heartbeat)
+
+    @property
+    def place(self) -> str:
+        """Where the player stands, as a query: `scenario=figure-5&method=swap&cursor=34`."""
+        scenario = self.trace["scenario"]
+        return urlencode(
+            {
+                "scenario": scenario["name"],
+                "method": scenario["engine"]["method"],
+                "cursor": self.cursor,
+            }
+        )
+
+    @traitlets.validate("trace")
+    def _check_trace(self, proposal: traitlets.Bunch) -> dict[str, Any]:
+        return Trace.from_json(proposal["value"], "player").document
+
+    @traitlets.observe("trace")
+    def _fit_to_trace(self, change: traitlets.Bunch) -> None:
+        """A shorter run: what pointed behind its end points at its end."""
+        events = len(self.trace["events"])
+        with self.hold_sync():
+            self.packed = pack(self.trace)
+            self.start = min(self.start, events)
+            self.cursor = min(self.cursor, events)
+            if self.stop is not None:
+                self.stop = min(self.stop, events)
+
+    @traitlets.validate("start", "cursor", "stop")
+    def _check_cursor(self, proposal: traitlets.Bunch) -> int | None:
+        value, name = proposal["value"], proposal["trait"].name
+        events = len(self.trace.get("events", ()))
+        if value is not None and not 0 <= value <= events:
+            raise BadInput(f"player: {name} must be between 0 and {events}, not {value}.")
+        checked: int | None = value
+        return checked
+
+    @traitlets.validate("language")
+    def _check_language(self, proposal: traitlets.Bunch) -> str:
+        load_words(proposal["value"])
+        language: str = proposal["value"]
+        return language
+
+    @traitlets.observe("language")
+    def _take_words(self, change: traitlets.Bunch) -> None:
+        self.words = dict(load_words(self.language))
+
+    @traitlets.validate("answers")
+    def _bound_answers(self, proposal: traitlets.Bunch) -> list[dict[str, Any]]:
+        """A page may send anything: what is not an answer is left out, what is long is cut."""
+        entries = [entry for entry in proposal["value"] if isinstance(entry, dict)]
+        return [bounded(entry) for entry in entries[-MOST_ANSWERS:]]
+
+    @classmethod
+    def from_file(cls, path: str | Path, **traits: Any) -> Player:
+        """A player on a trace file (`kvlab run --json`, `kvlab export --trace`).
+
+        Raises BadInput, naming file and place, for one that is missing or does not fit.
+        """
+        return cls(trace=Trace.read(path), **traits)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
+        """The widget, and the storyboard of its run for readers without a kernel."""
+        return seated(self, self.as_still() + self.as_html(), self.as_text())
+
+    def as_still(self) -> str:
+        """The storyboard as an image with a caption; nothing for a run too large to draw."""
+        if len(self.trace["events"]) * self.trace["pool"]["num_blocks"] > LARGEST_STILL:
+            return ""
+        words = load_words(self.language)["player"]
+        svg = storyboard(Trace(self.trace), LIGHT, language=self.language, title=self.title)
+        picture = b64encode(svg.encode()).decode()
+        return (
+            f'<figure style="margin:0"><img style="max-width:100%" alt="{escape(self._heading())}" '
+            f'src="data:image/svg+xml;base64,{picture}">'
+            f"<figcaption>{escape(words['still'])}</figcaption></figure>"
+        )
+
+    def as_text(self) -> str:
+        """Where the player stands, in a few lines."""
+        state = replay.state_at(self.trace, self.cursor)
+        lines = [self._heading(), self._sentence(), self._free(state)]
+        return "\n".join([*lines, *_rows(state, load_words(self.language))])
+
+    def as_html(self) -> str:
+        """The same as a static table, without script or style of its own."""
+        state = replay.state_at(self.trace, self.cursor)
+        blocks = "".join(
+            f"<tr><th>P{at}</th><td>{escape(', '.join(block['owners']) or block['status'])}</td>"
+            + "".join(f"<td>{escape(_cell(cell))}</td>" for cell in block["cells"])
+            + "</tr>"
+            for at, block in enumerate(state["blocks"][:MOST_BLOCKS_IN_FALLBACK])
+        )
+        rows = _rows(state, load_words(self.language))
+        requests = "".join(f"<li>{escape(row)}</li>" for row in rows)
+        return (
+            f"<details><summary>{escape(self._heading())}</summary><p>{escape(self._sentence())}</p>"
+            f"<p>{escape(self._free(state))}</p><table>{blocks}</table><ul>{requests}</ul></details>"
+        )
+
+    def _heading(self) -> str:
+        words = load_words(self.language)
+        scenario, run = self.trace["scenario"], self.trace["run"]
+        player = words["player"]
+        step = self.trace["events"][self.cursor - 1]["step"] if self.cursor else 0
+        made = player["recorded" if self.trace["recorded"] else "just_now"]
+        parts = [
+            self.title or scenario.get("title") or scenario["name"],
+            fill(
+                player["step_of" if step else "before_step"],
+                {"step": step, "steps": len(self.trace["steps"])},
+                words,
+            ),
+            fill(
+                player["event_of"],
+                {"event": self.cursor, "events": len(self.trace["events"])},
+                words,
+            ),
+            fill(made, {"device": run["device"]}, words),
+        ]
+        return " · ".join(parts)
+
+    def _sentence(self) -> str:
+        words = load_words(self.language)
+        if not self.cursor:
+            sentence: str = words["player"]["before_first"]
+            return sentence
+        return narrate(self.trace["events"][self.cursor - 1], words)
+
+    def _free(self, state: replay.State) -> str:
+        words = load_words(self.language)
+        counts = {"free": state["free"], "total": len(state["blocks"])}
+        return fill(words["player"]["free_of"], counts, words)
+
+
+def pack(document: dict[str, Any]) -> bytes:
+    """A trace as it travels to the page. The player needs no summary: it folds the events."""
+    parts = {name: part for name, part in document.items() if name != "summary"}
+    text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+    return zlib.compress(text.encode("utf-8", "replace"), 6)
+
+
+def read_place(text: str) -> dict[str, str | int]:
+    """{scenario, method, cursor} from a query or hash, as far as they are there and can be meant.
+
+    Only the form is checked: whoever opens the place looks the names up in lists of its own.
+    """
+    found: dict[str, str | int] = {}
+    try:
+        parts = parse_qs(text[:LONGEST_TEXT].lstrip("?#"), max_num_fields=50)
+    except ValueError:
+        return found
+    for name in ("scenario", "method"):
+        value = parts.get(name, [""])[0]
+        if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", value):
+            found[name] = value
+    cursor = parts.get("cursor", [""])[0]
+    if re.fullmatch(r"[0-9]{1,9}", cursor):
+        found["cursor"] = int(cursor)
+    return found
+
+
+def answer_heartbeat(widget: Any, content: Any, buffers: Any) -> None:
+    """Tell the page that the engine is there; anything but a question for it is not heard."""
+    if not isinstance(content, dict) or content.get("type") != "ping":
+        return
+    beat = content.get("beat")
+    if isinstance(beat, int) and abs(beat) < LARGEST_NUMBER:
+        widget.send({"type": "pong", "beat": beat})
+
+
+def bounded(entry: dict[str, Any]) -> dict[str, Any]:
+    """An answer with the keys that answers have, and no text longer than a text may be."""
+    found: dict[str, Any] = {}
+    for name in ("question", "ask", "text", "given", "answer"):
+        value = entry.get(name)
+        found[name] = None if value is None else str(value)[:LONGEST_TEXT]
+    for name in ("cursor", "step"):
+        value = entry.get(name)
+        found[name] = value if isinstance(value, int) and abs(value) < LARGEST_NUMBER else 0
+    right = entry.get("right")
+    found["right"] = right if isinstance(right, bool) else None
+    return found
+
+
+def _cell(cell: dict[str, Any] | None) -> str:
+    if cell is None:
+        return "·"
+    return f"{cell['id']} {cell['position']}" if cell["live"] else f"({cell['position']})"
+
+
+def _rows(state: replay.State, words: Words) -> list[str]:
+    """One line a request: state, the four numbers, the block table."""
+    player = words["player"]
+    found = []
+    for name, request in state["requests"].items():
+        key = request["state"]
+        if key == "finished":
+            key = f"finished_{request['finish']}"
+        numbers = {
+            "history": request["history"],
+            "kv": request["kv"],
+            "blocks": len(request["table"]),
+            "sent": request["delivered"],
+        }
+        parts = [
+            fill(player.get(f"state_{key}", key), request, words),
+            *(f"{player[f'number_{number}']} {value}" for number, value in numbers.items()),
+        ]
+        table = "".join(f" P{block}" for block in request["table"])
+        found.append(f"{name}: {', '.join(parts)}{table}")
+    return found

@@ -1,0 +1,1 @@
+"""What comes from outside and goes out: plain data, checked against schemas, written whole."""

@@ -1,0 +1,1 @@
+"""The dashboard's five pages: Story, Lab, Compare, Cost, Delay."""

@@ -1,0 +1,1 @@
+"""From a scenario file to a recorded run: checked, run to its end or live, forked."""

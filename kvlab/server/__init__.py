@@ -1,0 +1,1 @@
+"""Who serves the pages, and to whom: seats, kernels, frames, identity."""

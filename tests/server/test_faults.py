@@ -1,0 +1,349 @@
+"""What can go wrong under an open page: it says so, replay goes on, and nothing written is lost."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+import pytest
+from wire import Wire
+
+import kvlab.pages
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+resource = pytest.importorskip("resource", reason="limits of a process as POSIX has them")
+ROOT = Path(kvlab.pages.__file__).resolve().parents[2]
+MEMORY = 448
+"""MiB that a kernel of this server may take: enough for a run, not for the largest."""
+TOKEN = "ROOM-7X9K"
+TOLD_WITHIN = 20
+"""Seconds after which a page has told that its engine is gone: twice the ten that it aims at, as
+the machine of a test may be busy."""
+EXPECTED = re.compile(
+    r"/voila/api/shutdown/|api/kernels/|Failed to load resource|WebSocket connection to|"
+    r"ERR_(CONNECTION|EMPTY|SOCKET|ABORTED)|Could not send widget sync message"
+)
+"""What a browser itself says of a connection that is lost, and of a page that is left."""
+
+NOTEBOOK = """
+import os, pathlib, time
+from IPython.display import HTML, display
+
+import kvlab.engine.engine as engine
+from kvlab.pages.dashboard import dashboard
+
+told = pathlib.Path({folder!r})
+(told / "pid").write_text(str(os.getpid()))
+while (told / "wait").exists():
+    time.sleep(0.05)
+step = engine.Engine.step
+
+def broken(self, **rest):
+    if any(id.startswith("BREAK") for id in self.requests):
+        raise RuntimeError("a secret of the engine")
+    return step(self, **rest)
+
+engine.Engine.step = broken
+display(HTML(f'<i id="kernel" hidden>{{os.getpid()}}</i>'))
+dashboard()
+"""
+
+
+@dataclass
+class Room:
+    """A served lab whose notebook can be made to wait, behind a wire."""
+
+    serve: Callable[..., Any]
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.served = self.start()
+        self.wire = Wire(self.served.port)
+
+    def start(self) -> Any:
+        options = ("--class", "9", "--heated", "0", "--memory", str(MEMORY), "--token", TOKEN)
+        return self.serve("serve", *options, "--notebook", str(self.folder / "faults.ipynb"))
+
+    def stop(self) -> None:
+        self.served.process.terminate()
+        self.served.process.wait(timeout=20)
+
+    def url(self, query: str) -> str:
+        return f"http://127.0.0.1:{self.wire.port}/?token={TOKEN}&{query}"
+
+    def hold(self, yes: bool) -> None:
+        """Let pages wait in the middle of being rendered, or go on."""
+        flag = self.folder / "wait"
+        flag.touch() if yes else flag.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def room(serve: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    folder = tmp_path_factory.mktemp("faults")
+    cell = nbformat.v4.new_code_cell(NOTEBOOK.format(folder=str(folder)))
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), folder / "faults.ipynb")
+    room = Room(serve, folder)
+    yield room
+    room.wire.close()
+    room.stop()
+
+
+def opened(page: Page, room: Room, query: str) -> None:
+    page.goto(room.url(query))
+    ready(page)
+
+
+def ready(page: Page) -> None:
+    """The page has gone where its address says."""
+    page.locator(".kp-bar[aria-busy=false]").wait_for(timeout=60_000)
+
+
+def kernel_of(page: Page) -> int:
+    return int(page.locator("#kernel").text_content() or 0)
+
+
+def prompt_of(page: Page) -> Locator:
+    return page.locator(".kp-form").get_by_label("prompt", exact=True).first
+
+
+def gone(page: Page) -> Locator:
+    return page.locator(".kp-gone:visible")
+
+
+def replay_goes_on(page: Page) -> None:
+    player = page.locator(".kvlab-player:visible").first
+    where = player.locator(".k-where")
+    before = int(where.get_attribute("data-event") or 0)
+    player.locator("[data-act=forward]").click()
+    assert int(where.get_attribute("data-event") or 0) == before + 1
+
+
+def only_expected(trouble: Any) -> list[str]:
+    """What the browser complained of beyond the lost connection."""
+    return [
+        what
+        for what in (*trouble.outside, *trouble.failed, *trouble.console)
+        if not EXPECTED.search(what)
+    ]
+
+
+@pytest.mark.browser
+def test_a_killed_kernel_is_told_and_what_was_written_comes_back(page, room, trouble):
+    opened(page, room, "page=story&scenario=figure-5")
+    page.locator(".kp-ask .widget-radio-box label", has_text="5").click()
+    page.locator(".kp-verdict", has_text="Right: 5").wait_for(timeout=20_000)
+    page.locator(".kp-bar [data-page=lab]").click()
+    prompt_of(page).fill("Told to the kernel")
+    page.wait_for_function("new URLSearchParams(location.search).has('s')")
+    os.kill(kernel_of(page), signal.SIGKILL)
+    killed = time.monotonic()
+    gone(page).wait_for(timeout=20_000)
+    assert time.monotonic() - killed < TOLD_WITHIN
+    gone(page).get_by_text("The engine of this page has ended").wait_for(timeout=5_000)
+    prompt_of(page).fill("Typed after its end")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.wait_for_timeout(600)  # until an edit would be told
+    replay_goes_on(page)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save the scenario").click()
+    requests = json.loads(Path(saved.value.path()).read_text("utf-8"))["requests"]
+    assert requests[0]["prompt"] == "Typed after its end"
+    gone(page).get_by_role("button", name="Load the page again").click()
+    page.wait_for_function("performance.getEntriesByType('navigation')[0].type === 'reload'")
+    ready(page)
+    assert prompt_of(page).input_value() == "Typed after its end"
+    assert gone(page).count() == 0
+    page.locator(".kp-bar [data-page=story]").click()
+    page.locator(".kvlab-page .widget-radio-box label", has_text="5").first.click()
+    page.locator(".kp-verdict", has_text="Right: 5").wait_for(timeout=20_000)
+    assert only_expected(trouble) == [], trouble
+
+
+@pytest.mark.browser
+def test_a_kernel_that_is_killed_while_it_renders(page, room, trouble):
+    (room.folder / "pid").unlink(missing_ok=True)
+    room.hold(True)
+    try:
+        page.goto(room.url("page=lab&scenario=storm"), wait_until="commit")
+        end = time.monotonic() + 30
+        while not (room.folder / "pid").exists():
+            assert time.monotonic() < end
+            page.wait_for_timeout(50)
+        page.wait_for_timeout(300)
+        os.kill(int((room.folder / "pid").read_text()), signal.SIGKILL)
+        killed = time.monotonic()
+        alert = page.get_by_role("alert").filter(has_text="before this page was ready")
+        alert.wait_for(timeout=20_000)
+        assert time.monotonic() - killed < TOLD_WITHIN
+        assert page.locator("#loading").count() == 0
+    finally:
+        room.hold(False)
+    page.get_by_role("button", name="Load the page again").click()
+    ready(page)
+    assert page.locator(".kp-form").get_by_label("Start from").input_value() == "storm"
+    assert only_expected(trouble) == [], trouble
+
+
+@pytest.mark.browser
+def test_an_engine_that_raises_and_one_that_runs_out_of_memory(page, room, trouble):
+    opened(page, room, "page=lab&scenario=victims")
+    form, run = page.locator(".kp-form"), page.get_by_role("button", name="Run", exact=True)
+    card = page.locator(".kp-card:visible")
+    name = form.get_by_label("name", exact=True).first
+    prompt_of(page).fill("Mia keeps two boxes")
+    name.fill("BREAK")
+    run.click()
+    card.filter(has_text="our fault (RuntimeError)").wait_for(timeout=20_000)
+    assert "secret" not in page.locator("body").inner_text()
+    replay_goes_on(page)
+    name.fill("A")
+
+    sizes = {"positions in a block": 16, "blocks in the GPU pool": 4096}
+    for label, number in {**sizes, "blocks in the CPU pool": 4096}.items():
+        form.get_by_label(label).fill(str(number))
+    run.click()
+    card.filter(has_text="could not be had").filter(has_text="give fewer").wait_for(timeout=60_000)
+    replay_goes_on(page)
+    assert prompt_of(page).input_value() == "Mia keeps two boxes"
+
+    for label in ("blocks in the GPU pool", "blocks in the CPU pool"):
+        form.get_by_label(label).fill("8")
+    run.click()
+    page.locator(".kp-status", has_text="Run just now").wait_for(timeout=60_000)
+    assert card.count() == 0
+    assert not trouble, trouble
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "seconds", [9, pytest.param(60, marks=pytest.mark.full)], ids=["short", "a minute"]
+)
+def test_a_browser_that_is_offline_for_a_while(page, room, trouble, seconds):
+    opened(page, room, "page=lab&scenario=victims")
+    kernel = kernel_of(page)
+    room.wire.cut()
+    cut = time.monotonic()
+    try:
+        gone(page).get_by_text("No connection to the lab").wait_for(timeout=20_000)
+        assert time.monotonic() - cut < TOLD_WITHIN
+        prompt_of(page).fill("Typed without a network")
+        replay_goes_on(page)
+        event = page.locator(".kvlab-player:visible .k-where").first.get_attribute("data-event")
+        page.wait_for_timeout(max(0, 1000 * (seconds - (time.monotonic() - cut))))
+    finally:
+        room.wire.mend()
+    gone(page).wait_for(state="detached", timeout=20_000)
+    assert kernel_of(page) == kernel
+    assert prompt_of(page).input_value() == "Typed without a network"
+    where = page.locator(".kvlab-player:visible .k-where").first
+    assert where.get_attribute("data-event") == event
+    page.wait_for_function("new URLSearchParams(location.search).has('s')")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.locator(".kp-status", has_text="Run just now").wait_for(timeout=60_000)
+    assert only_expected(trouble) == [], trouble
+
+
+@pytest.mark.browser
+def test_two_tabs_of_one_link_are_two_visits(page, room, trouble):
+    opened(page, room, "page=lab&scenario=victims")
+    prompt_of(page).fill("Only in the first tab")
+    page.wait_for_function("new URLSearchParams(location.search).has('s')")
+    link = page.url.partition("?")[2]
+    other = page.context.new_page()
+    trouble.watch(other)
+    opened(other, room, link)
+    assert kernel_of(other) != kernel_of(page)
+    assert prompt_of(other).input_value() == "Only in the first tab"
+    prompt_of(other).fill("Only in the second tab")
+    other.wait_for_function(f"!location.search.endsWith({json.dumps(link[-40:])})")
+    assert prompt_of(page).input_value() == "Only in the first tab"
+    assert page.url.endswith(link)
+    other.close(run_before_unload=True)
+    page.wait_for_timeout(500)
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.locator(".kp-status", has_text="Run just now").wait_for(timeout=60_000)
+    assert only_expected(trouble) == [], trouble
+
+
+@pytest.mark.browser
+def test_a_server_that_is_stopped_and_started(page, room, trouble):
+    """The new one knows nobody: it asks for the token again."""
+    opened(page, room, "page=lab&scenario=victims")
+    prompt_of(page).fill("Told to the kernel")
+    page.wait_for_function("new URLSearchParams(location.search).has('s')")
+    room.stop()
+    stopped = time.monotonic()
+    gone(page).get_by_text("No connection to the lab").wait_for(timeout=20_000)
+    assert time.monotonic() - stopped < TOLD_WITHIN
+    prompt_of(page).fill("Typed after the server's end")
+    replay_goes_on(page)
+    room.served = room.start()
+    room.wire.to = room.served.port
+    gone(page).get_by_text("The engine of this page has ended").wait_for(timeout=20_000)
+    gone(page).get_by_role("button", name="Load the page again").click()
+    page.get_by_label("Token").fill("room 7x9k")
+    page.keyboard.press("Enter")
+    ready(page)
+    assert prompt_of(page).input_value() == "Typed after the server's end"
+    assert only_expected(trouble) == [], trouble
+
+
+def test_a_full_disk_during_export(tmp_path: Path):
+    """Files may have 20 kB here, as where a disk is full: a page has more."""
+    page = tmp_path / "a.html"
+    page.write_text("mine")
+
+    def kvlab_with_little_room(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "kvlab", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+        )
+
+    done = kvlab_with_little_room("export", "figure-5", "--html", "a.html")
+    assert done.returncode == 2
+    assert done.stderr == "kvlab: a.html cannot be written (File too large).\n"
+    assert page.read_text() == "mine"
+    assert [one.name for one in tmp_path.iterdir()] == ["a.html"]
+    if Path("/dev/full").exists():
+        done = kvlab_with_little_room("export", "figure-5", "--trace", "/dev/full")
+        assert done.returncode == 2
+        assert done.stderr == "kvlab: /dev/full cannot be written (No space left on device).\n"
+
+
+def test_every_callback_of_a_page_is_guarded():
+    """What a widget calls never raises into the void: each method is behind `guarded`."""
+    bare = []
+    for path in sorted((ROOT / "kvlab" / "app").glob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+        guarded = {
+            node.name
+            for node in nodes
+            if isinstance(node, ast.FunctionDef)
+            and "guarded" in [ast.unparse(one) for one in node.decorator_list]
+        }
+        calls = [one for one in nodes if isinstance(one, ast.Call) and one.args]
+        bare += [
+            f"{path.name}: {ast.unparse(one)}"
+            for one in calls
+            if ast.unparse(one.func).endswith((".on_click", ".observe"))
+            and isinstance(one.args[0], ast.Attribute)
+            and one.args[0].attr not in guarded
+        ]
+    assert bare == []

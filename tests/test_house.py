@@ -1,0 +1,83 @@
+"""The house: rooms (packages and top modules of kvlab) look downwards only, and each says its duty."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+HOUSE = ROOT / "kvlab"
+FLOORS = (
+    ("__main__",),
+    ("cli", "doctor", "bench"),
+    ("server", "lab"),
+    ("pages", "export"),
+    ("draw",),
+    ("course",),
+    ("runs",),
+    ("runtime",),
+    ("models", "trace"),
+    ("engine",),
+    ("launcher", "files", "console", "errors"),
+)
+"""From the top; a room may look into those on floors below its own, and on its own."""
+MOST_ARROWS = 95
+
+
+def modules() -> dict[str, Path]:
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in HOUSE.rglob("*.py")
+        if "node_modules" not in path.parts
+    }
+
+
+def imports(path: Path, known: dict[str, Path]) -> set[str]:
+    """The modules of ours that a file imports, inside of functions too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found & known.keys()
+
+
+def room(module: str) -> str:
+    return module.split(".")[1]
+
+
+def arrows() -> set[tuple[str, str]]:
+    known = modules()
+    return {
+        (room(name), room(other))
+        for name, path in known.items()
+        if name != "kvlab"
+        for other in imports(path, known) - {"kvlab"}
+        if room(name) != room(other)
+    }
+
+
+def test_every_room_has_a_floor() -> None:
+    placed = [name for floor in FLOORS for name in floor]
+    assert sorted(placed) == sorted({room(name) for name in modules() if name != "kvlab"})
+
+
+def test_no_arrow_goes_up_and_there_are_few() -> None:
+    floor = {name: at for at, names in enumerate(FLOORS) for name in names}
+    assert [(a, b) for a, b in sorted(arrows()) if floor[a] > floor[b]] == []
+    assert len(arrows()) <= MOST_ARROWS
+
+
+def test_rooms_of_one_floor_form_no_circle() -> None:
+    both = {(a, b) for a, b in arrows() if (b, a) in arrows()}
+    assert both == set()
+
+
+def test_every_module_says_its_duty() -> None:
+    silent = [
+        name
+        for name, path in modules().items()
+        if not ast.get_docstring(ast.parse(path.read_text("utf-8")))
+    ]
+    assert silent == []
