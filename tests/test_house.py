@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,6 +48,7 @@ def room(module: str) -> str:
     return module.split(".")[1]
 
 
+@cache
 def arrows() -> set[tuple[str, str]]:
     known = modules()
     return {

@@ -38,7 +38,8 @@ nothing was lost.
 ## The text
 
 {stories:,} stories ({text_tokens:,} tokens) made by the seeded grammar in
-`assets/models/training/corpus.py`. It contains no third-party text and nothing about real people. The token `<|end|>` ends a story; there is no token for the beginning.
+`assets/models/training/corpus.py`. It contains no third-party text and nothing about real people.
+The token `<|end|>` ends a story; there is no token for the beginning.
 
 ## Training
 
