@@ -40,8 +40,10 @@ class Player(anywidget.AnyWidget):
 
         Player(trace=document, start=17, stop=31, title="Figure 2", predict=True)
 
-    Raises BadInput for a trace that does not fit, a range outside of it or a language without
-    words; TypeError for a keyword that it does not know.
+    It fills the height that its host names in the CSS variable `--kvlab-fit` on any element around
+    it, such as `calc(100dvh - 44px)`; without one it takes what it needs. Raises BadInput for a trace
+    that does not fit, a range outside of it or a language without words; TypeError for a keyword that
+    it does not know.
     """
 
     # Text, not a path: a path would keep every closed widget alive.
@@ -76,6 +78,11 @@ class Player(anywidget.AnyWidget):
     presenter = traitlets.Bool(False, help="Show the teacher's notes (lesson.notes).").tag(
         sync=True
     )
+    guide = traitlets.Dict(
+        help="The host's words in the guide, all optional: question and watch (a list) before the "
+        "first move, note (what is on show, where that is not the recorded run), why (one sentence) "
+        "and next (a label) at the range's end; a press of next is sent as {type: 'next'}."
+    ).tag(sync=True)
     link = traitlets.Enum(
         ["", "query", "hash"],
         "",
@@ -91,6 +98,7 @@ class Player(anywidget.AnyWidget):
             "predict",
             "covered",
             "presenter",
+            "guide",
             "link",
             "layout",
         ]

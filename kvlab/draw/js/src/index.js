@@ -98,6 +98,8 @@ function render({ model, el }) {
       covered: model.get("covered"),
       answers: model.get("answers"),
       presenter: model.get("presenter"),
+      guide: model.get("guide"),
+      onNext: () => model.send({ type: "next" }),
       link: model.get("link"),
       onCursor: (cursor) => tell("cursor", cursor),
       onPredict: (on) => tell("predict", on),
@@ -117,7 +119,7 @@ function render({ model, el }) {
     "change:start": hear("start", "stop"),
     "change:stop": hear("start", "stop"),
   };
-  for (const name of ["title", "predict", "covered", "presenter", "link", "answers"]) {
+  for (const name of ["title", "predict", "covered", "presenter", "guide", "link", "answers"]) {
     listeners[`change:${name}`] = hear(name);
   }
   for (const name of Object.keys(listeners)) model.on(name, listeners[name]);

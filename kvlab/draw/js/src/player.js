@@ -6,7 +6,8 @@
  *   predict?: boolean, covered?: boolean, answers?: Answer[], presenter?: boolean, state?: object, axis?: number,
  *   link?: "" | "query" | "hash", style?: boolean,
  *   onCursor?: (cursor: number) => void, onPredict?: (on: boolean) => void,
- *   onAnswers?: (answers: Answer[]) => void, onState?: (state: object) => void,
+ *   guide?: {question?: string, watch?: string[], note?: string, why?: string, next?: string},
+ *   onNext?: () => void, onAnswers?: (answers: Answer[]) => void, onState?: (state: object) => void,
  * }} Options
  *   start and stop: the range of a figure, as cursors; stop null or below 0: to the end
  *   covered: the time picture hides what comes after the cursor; state: what `state` of another player gave; axis: columns that the time picture has at least, so
@@ -56,6 +57,7 @@ export function mountPlayer(root, trace, options) {
   const replay = fold(trace);
   const ui = {
     title: options.title ?? "",
+    guide: options.guide ?? {},
     link: options.link ?? "",
     axis: options.axis ?? 0,
     offline: false,
@@ -385,7 +387,7 @@ export function mountPlayer(root, trace, options) {
     },
     /** New range, title or setting from the host. */
     update(changes) {
-      for (const name of ["title", "predict", "covered", "presenter", "link", "answers", "offline", "axis"]) {
+      for (const name of ["title", "predict", "covered", "presenter", "guide", "link", "answers", "offline", "axis"]) {
         if (name in changes) ui[name] = changes[name];
       }
       if ("start" in changes || "stop" in changes) {
