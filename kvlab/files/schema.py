@@ -1,54 +1,62 @@
-"""The published JSON Schemas: what a scenario file and a trace file may hold."""
+"""The published JSON Schemas: what a scenario file and a trace file may hold.
+
+Most of what is given fits. That is told apart in plain Python first, which takes a fraction of what a
+validator takes to be loaded; the verdict on everything else, and its words, are jsonschema's.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvlab.errors import BadInput
 
-# Loading jsonschema would parse a grammar for a format that no schema here uses: seconds, where this
-# package happens to be installed. Marked as missing, it is left out.
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
-from jsonschema import Draft202012Validator  # noqa: E402
-from jsonschema.exceptions import ValidationError, best_match  # noqa: E402
-from jsonschema.validators import extend  # noqa: E402
 
-# The specification counts 4.0 among the integers; Python would carry it on as another type.
-Validator = extend(
-    Draft202012Validator,
-    type_checker=Draft202012Validator.TYPE_CHECKER.redefine(
+@cache
+def schema(name: str) -> dict[str, Any]:
+    """`kvlab/files/schemas/<name>.schema.json`."""
+    file = files("kvlab.files").joinpath("schemas", f"{name}.schema.json")
+    rules: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return rules
+
+
+def validator(rules: dict[str, Any]) -> Any:
+    """jsonschema's validator of a schema."""
+    # It would parse a grammar for a format that no schema here uses: seconds, where that package
+    # happens to be installed. Marked as missing, it is left out.
+    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    # The specification counts 4.0 among the integers; Python would carry it on as another type.
+    integers = Draft202012Validator.TYPE_CHECKER.redefine(
         "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
-    ),
-)
-
-
-@cache
-def validator(name: str) -> Any:
-    """The validator of `kvlab/files/schemas/<name>.schema.json`."""
-    text = (
-        files("kvlab.files").joinpath("schemas", f"{name}.schema.json").read_text(encoding="utf-8")
     )
-    return Validator(json.loads(text))
+    return extend(Draft202012Validator, type_checker=integers)(rules)
 
 
-@cache
-def validator_but_for(name: str, part: str) -> Any:
-    """The same without the rule for one part of the document."""
-    schema = validator(name).schema
-    properties = {key: rule for key, rule in schema["properties"].items() if key != part}
-    return Validator(schema | {"properties": properties})
+def without(rules: dict[str, Any], part: str) -> dict[str, Any]:
+    """The same schema without the rule for one part of the document."""
+    properties = {key: rule for key, rule in rules["properties"].items() if key != part}
+    return rules | {"properties": properties}
 
 
 def check(document: Any, name: str, what: str, *, apart: str | None = None) -> None:
     """Raise BadInput, naming the place, unless `document` fits the schema. `apart`: a part that is
     known to fit."""
-    rules = validator(name) if apart is None else validator_but_for(name, apart)
-    error = best_match(rules.iter_errors(document))
+    rules = schema(name) if apart is None else without(schema(name), apart)
+    if surely_fits(document, rules):
+        return
+    from jsonschema.exceptions import best_match
+
+    error = best_match(validator(rules).iter_errors(document))
     if error is not None:
         raise BadInput(f"{what}: {describe(error, document)}")
 
@@ -66,7 +74,7 @@ def check_trace(document: Any, what: str) -> None:
         if misfit is not None:
             check(document | {"events": events[: misfit + 1]}, "trace", what)
         document = document | {"events": []}
-    rule = validator("trace").schema["properties"]["summary"]
+    rule = schema("trace")["properties"]["summary"]
     quick = isinstance(document, dict) and surely_fits(document.get("summary"), rule)
     check(document, "trace", what, apart="summary" if quick else None)
 
@@ -84,22 +92,39 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 KNOWN_RULES = {
-    *("type", "required", "properties", "additionalProperties", "items"),
-    *("minimum", "maximum", "enum"),
+    *("$schema", "$defs", "$comment", "title", "description"),  # these judge nothing by themselves
+    *("type", "enum", "oneOf", "pattern", "minLength", "maxLength"),
+    *("minimum", "exclusiveMinimum", "maximum"),
+    *("items", "minItems", "maxItems", "uniqueItems"),
+    *("required", "properties", "additionalProperties", "minProperties"),
 }
 
 
-def surely_fits(value: Any, rule: dict[str, Any]) -> bool:
+def surely_fits(value: Any, rule: dict[str, Any] | bool) -> bool:
     """True only for a value that the rule of a schema accepts; False leaves the verdict to the
     schema. Lists of numbers, of which there are very many, are gone through at once."""
-    if not rule.keys() <= KNOWN_RULES or ("enum" in rule and value not in rule["enum"]):
+    if isinstance(rule, bool):
+        return rule
+    if not rule.keys() <= KNOWN_RULES or ("enum" in rule and not among(value, rule["enum"])):
         return False
     if "type" in rule and type(value) not in python_types(rule):
         return False
+    if "oneOf" in rule:  # of which each names its type, so that no other can fit as well
+        of_type = [one for one in rule["oneOf"] if type(value) in python_types(one)]
+        return len(of_type) == 1 and surely_fits(value, of_type[0])
+    if isinstance(value, str):
+        return len_fits(value, rule, "Length") and bool(re.search(rule.get("pattern", ""), value))
     if isinstance(value, int | float):
-        return bool(rule.get("minimum", value) <= value <= rule.get("maximum", value))
+        above = rule.get("exclusiveMinimum")
+        return (above is None or value > above) and bool(
+            rule.get("minimum", value) <= value <= rule.get("maximum", value)
+        )
     if isinstance(value, list):
         items = rule.get("items", {})
+        if not len_fits(value, rule, "Items") or (
+            rule.get("uniqueItems") and len({json.dumps(item) for item in value}) < len(value)
+        ):
+            return False
         if items.keys() == {"type", "minimum", "maximum"} and value:
             types = python_types(items)
             return all(type(item) in types for item in value) and bool(
@@ -108,16 +133,28 @@ def surely_fits(value: Any, rule: dict[str, Any]) -> bool:
         return all(surely_fits(item, items) for item in value)
     if isinstance(value, dict):
         named, others = rule.get("properties", {}), rule.get("additionalProperties", {})
-        return all(key in value for key in rule.get("required", ())) and all(
-            surely_fits(part, named.get(key, others)) for key, part in value.items()
+        return (
+            len_fits(value, rule, "Properties")
+            and all(key in value for key in rule.get("required", ()))
+            and all(surely_fits(part, named.get(key, others)) for key, part in value.items())
         )
     return True
+
+
+def among(value: Any, choices: list[Any]) -> bool:
+    """True is not 1 here, as it is to Python's `in`."""
+    return any(value == choice and type(value) is type(choice) for choice in choices)
+
+
+def len_fits(value: Any, rule: dict[str, Any], what: str) -> bool:
+    size = len(value)
+    return bool(rule.get(f"min{what}", size) <= size <= rule.get(f"max{what}", size))
 
 
 @cache
 def event_types() -> dict[str, dict[str, tuple[tuple[type, ...], tuple[type, ...]]]]:
     """For each kind of event, its fields' Python types and those of their items, from the schema."""
-    kinds = validator("trace").schema["$defs"]
+    kinds = schema("trace")["$defs"]
     return {
         kind: {
             field: (python_types(rule), python_types(rule.get("items", {})))

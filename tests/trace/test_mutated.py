@@ -133,7 +133,7 @@ def test_a_change_is_refused_or_can_be_shown(name: str) -> None:
 
 
 def test_the_quick_look_accepts_nothing_that_the_schema_does_not() -> None:
-    rule = schemas.validator("trace").schema["properties"]["summary"]
+    rule = schemas.schema("trace")["properties"]["summary"]
     verdicts = set()
     for name in NAMES:
         for seed in range(60):
@@ -141,7 +141,7 @@ def test_the_quick_look_accepts_nothing_that_the_schema_does_not() -> None:
             summary = document.get("summary")
             quick = schemas.surely_fits(summary, rule)
             verdicts.add(quick)
-            assert not quick or schemas.Validator(rule).is_valid(summary), change
+            assert not quick or schemas.validator(rule).is_valid(summary), change
     assert verdicts == {True, False}
 
 
