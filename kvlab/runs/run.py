@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -68,26 +68,45 @@ def run_scenario(
     does not fit the model, too little memory for the pools.
     """
     ground = stand_ins(scenario) if scenario.model is None else with_model(scenario, model)
-    scenario = ground.scenario
-    engine = Engine(scenario.engine, ground.runner)
-    for request in scenario.requests(ground.encode):
-        engine.add_request(request)
-    for action in scenario.actions:
-        engine.add_action(action)
-    recorder = Recorder(engine, ground.probe)
+    going = RunInSteps(ground)
     with ground.threads:
+        for report in going:
+            if on_step:
+                on_step(report)
+    return going.run()
+
+
+class RunInSteps:
+    """A run on its ground, one step for each turn of the loop over it; then `run()` is what was
+    recorded. Whoever drives it may do other things between two steps, or leave it there."""
+
+    def __init__(self, ground: Ground) -> None:
+        scenario = ground.scenario
+        self._ground = ground
+        self._engine = Engine(scenario.engine, ground.runner)
+        for request in scenario.requests(ground.encode):
+            self._engine.add_request(request)
+        for action in scenario.actions:
+            self._engine.add_action(action)
+        self._recorder = Recorder(self._engine, ground.probe)
+
+    def __iter__(self) -> Iterator[StepReport]:
+        engine = self._engine
         while engine.has_work or not engine.steps:
             started = time.perf_counter()
             report = engine.step(end_if_stuck=True)
-            recorder.record(report, time.perf_counter() - started)
-            if on_step:
-                on_step(report)
-    trace = recorder.trace(
-        scenario.document, ground.run, ground.model, ground.token_text, ground.bytes_per_block
-    )
-    if ground.memory is not None:
-        trace.summary["memory"] = ground.memory
-    return Run(scenario, trace, engine, ground.runner)
+            self._recorder.record(report, time.perf_counter() - started)
+            yield report
+
+    def run(self) -> Run:
+        """The run as far as it has got."""
+        ground, document = self._ground, self._ground.scenario.document
+        trace = self._recorder.trace(
+            document, ground.run, ground.model, ground.token_text, ground.bytes_per_block
+        )
+        if ground.memory is not None:
+            trace.summary["memory"] = ground.memory
+        return Run(ground.scenario, trace, self._engine, ground.runner)
 
 
 def stand_ins(scenario: Scenario) -> Ground:
