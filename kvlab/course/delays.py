@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from kvlab.trace.document import Trace
-from kvlab.trace.facts import Gap, gaps
+from kvlab.trace.facts import gaps
+from kvlab.trace.gaps import Gap
 from kvlab.trace.table import Table
 
 NOTHING = "–"

@@ -20,7 +20,8 @@ from kvlab.draw.chart_look import (
     tinted,
 )
 from kvlab.trace.document import Trace
-from kvlab.trace.facts import Gap, gaps
+from kvlab.trace.facts import gaps
+from kvlab.trace.gaps import Gap
 
 TITLE = "What each user waits for"
 MOST_GAPS = 14

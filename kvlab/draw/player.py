@@ -24,6 +24,7 @@ from kvlab.draw.stills.storyboard import storyboard
 from kvlab.draw.stills.svg import LIGHT
 from kvlab.errors import BadInput
 from kvlab.trace import replay
+from kvlab.trace.changes import State
 from kvlab.trace.document import Trace
 from kvlab.trace.narration import Words, fill, load_words, narrate
 
@@ -242,7 +243,7 @@ class Player(anywidget.AnyWidget):
             return sentence
         return narrate(self.trace["events"][self.cursor - 1], words)
 
-    def _free(self, state: replay.State) -> str:
+    def _free(self, state: State) -> str:
         words = load_words(self.language)
         counts = {"free": state["free"], "total": len(state["blocks"])}
         return fill(words["player"]["free_of"], counts, words)
@@ -304,7 +305,7 @@ def _cell(cell: dict[str, Any] | None) -> str:
     return f"{cell['id']} {cell['position']}" if cell["live"] else f"({cell['position']})"
 
 
-def _rows(state: replay.State, words: Words) -> list[str]:
+def _rows(state: State, words: Words) -> list[str]:
     """One line a request: state, the four numbers, the block table."""
     player = words["player"]
     found = []

@@ -15,6 +15,7 @@ from kvlab.errors import BadInput
 from kvlab.files.schema import check_trace
 from kvlab.files.write import write_whole
 from kvlab.trace import replay
+from kvlab.trace.changes import State
 from kvlab.trace.check import check_data, check_story
 
 FORMAT = "kvlab-trace"
@@ -44,7 +45,7 @@ class Trace:
     def name(self) -> str:
         return self.document["scenario"]["name"]
 
-    def state_at(self, cursor: int) -> replay.State:
+    def state_at(self, cursor: int) -> State:
         """The state after the first `cursor` events."""
         return replay.state_at(self.document, cursor)
 

@@ -7,46 +7,18 @@ from typing import Any
 
 from kvlab.errors import BadInput
 from kvlab.trace import replay
+from kvlab.trace.changes import State
 from kvlab.trace.document import Trace
+from kvlab.trace.gaps import Gap
+from kvlab.trace.gaps import gaps as gaps_of_events
 
 Event = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """The steps between two outputs of a request that its user received one after the other.
-
-    `steps` = decoding + waiting + recovery. Recovery runs from the step that resumed the request to
-    the one that delivered; without a pause the last step is decoding and any before it is waiting.
-    """
-
-    id: str
-    after: int  # number of the earlier output: 1 for the gap between x1 and x2
-    steps: int
-    waiting: int
-    recovery: int
-
-    @property
-    def decoding(self) -> int:
-        return self.steps - self.waiting - self.recovery
-
-
 def gaps(trace: Trace) -> list[Gap]:
     """Every gap of every request, requests in the order of the trace, gaps in the order of time."""
-    found: dict[str, list[Gap]] = {request["id"]: [] for request in trace.document["requests"]}
-    resumed: dict[str, int] = {}
-    for event in trace.events:
-        id, step = event.get("id"), event["step"]
-        if event["kind"] == "resumed":
-            resumed[event["id"]] = step
-        elif event["kind"] == "token_delivered" and id is not None:
-            back, gap = resumed.pop(id, None), event["gap"]
-            if gap is None:
-                continue
-            recovery = 0 if back is None else step - back + 1
-            waiting = gap - recovery if recovery else gap - 1
-            found.setdefault(id, []).append(Gap(id, event["index"] - 1, gap, waiting, recovery))
-    return [gap for of_request in found.values() for gap in of_request]
+    found = gaps_of_events(trace.events)
+    return [gap for one in trace.document["requests"] for gap in found.get(one["id"], [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +57,7 @@ def ran_until(trace: Trace, step: dict[str, Any]) -> int:
     return end
 
 
-def lengths(state: replay.State, name: str) -> dict[str, int]:
+def lengths(state: State, name: str) -> dict[str, int]:
     """The requests of which a count is not zero."""
     return {id: request[name] for id, request in state["requests"].items() if request[name]}
 

@@ -1,15 +1,17 @@
 """Replay: the state of a run at a cursor, folded from the events before it. No torch, no engine.
 
-The player folds the same events in JavaScript (kvlab/draw/js/src/fold.js); a test holds the two
-equal at every cursor of every lesson. State is plain JSON data, so that it can be compared:
+Only here is it known what an event does. `apply` says it as changes (kvlab.trace.changes), so that
+whoever has those, the player in the page, moves without knowing a rule of the engine.
 
-    step          the step that has begun (0: none)
+    cursor        events that have been applied; step: the step that has begun (0: none)
     free          blocks that an allocation could take; host_free likewise in the host pool
     in_flight     blocks that belong to a copy under way: neither free nor held
     blocks[b]     status free | held | in_flight; owners, ids in the order they came; cached;
-                  damaged: its bytes are not those that its owner wrote (unsafe runs only);
-                  cells[s]: null, or the KV that lies in the slot: {id, position, how, live}
-                  how: first | rebuilt | restored. live false: a ghost, its owner has released it
+                  damaged: null, or the layers in which its bytes are not those that its owner wrote
+                  (unsafe runs only); copy: null, or {id, way: out | in} of the copy under way;
+                  cells[s]: null, or the KV that lies in the slot: {id, position, how, live, event}
+                  how: first | rebuilt | restored. live false: a ghost, its owner has released it;
+                  event: the index of the event that wrote it
     host_blocks[h]  status free | held; owner or null; cells likewise (how: stored)
     requests[id]  state waiting | running | paused | preempted | swapping_out | swapped |
                   swapping_in | finished; method of the last preemption or null;
@@ -23,34 +25,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-State = dict[str, Any]
+from kvlab.trace.changes import Blocks, Change, Changes, State
+
 EventJson = dict[str, Any]
 
 
 def empty_state(num_blocks: int, block_size: int, host_blocks: int) -> State:
-    """Before the first event: every block is free and nothing was ever written.
-
-    A list of cells is never changed, only replaced: until then all blocks have one.
-    """
+    """Before the first event: every block is free and nothing was ever written."""
     empty: list[Any] = [None] * block_size
+    free = {"status": "free", "owners": [], "cached": False, "damaged": None, "copy": None}
     return {
+        "cursor": 0,
         "step": 0,
         "free": num_blocks,
         "host_free": host_blocks,
         "in_flight": 0,
-        "blocks": [
-            {
-                "status": "free",
-                "owners": [],
-                "cached": False,
-                "damaged": False,
-                "cells": empty,
-            }
-            for _ in range(num_blocks)
-        ],
-        "host_blocks": [
-            {"status": "free", "owner": None, "cells": empty} for _ in range(host_blocks)
-        ],
+        "blocks": Blocks(num_blocks, free | {"cells": empty}),
+        "host_blocks": Blocks(host_blocks, {"status": "free", "owner": None, "cells": empty}),
         "requests": {},
     }
 
@@ -73,250 +64,213 @@ def states(trace: dict[str, Any]) -> Iterable[State]:
         yield state
 
 
-def apply(state: State, event: EventJson) -> None:
-    """Change `state` by one event. Kinds that change nothing visible are simply facts."""
-    state["step"] = event["step"]
-    change = CHANGES.get(event["kind"])
-    if change:
-        change(state, event)
+def apply(state: State, event: EventJson) -> list[Change]:
+    """Change `state` by one event; returns what was changed. Kinds that change nothing visible are
+    simply facts."""
+    now = Changes(state)
+    now.set_state(step=event["step"])
+    rule = CHANGES.get(event["kind"])
+    if rule:
+        rule(now, event)
+    return now.done()
 
 
-def set_status(state: State, block: dict[str, Any], status: str) -> None:
-    """A GPU block's new status, with the pool's counts kept in step."""
-    for name in ("free", "in_flight"):
-        state[name] += (status == name) - (block["status"] == name)
-    block["status"] = status
+def step_started(now: Changes, event: EventJson) -> None:
+    for id, request in now.requests.items():
+        if request["unmet"]:
+            now.set_request(id, unmet=None)
 
 
-def set_host_status(state: State, block: dict[str, Any], status: str) -> None:
-    """The same for a host block."""
-    state["host_free"] += (status == "free") - (block["status"] == "free")
-    block["status"] = status
+def arrived(now: Changes, event: EventJson) -> None:
+    now.add_request(event["id"], event["history"])
 
 
-def with_live(cells: list[Any], live: bool) -> list[Any]:
-    """The cells, all in use by an owner or all ghosts."""
-    return [cell and {**cell, "live": live} for cell in cells]
+def admitted(now: Changes, event: EventJson) -> None:
+    now.set_request(event["id"], state="running")
 
 
-def step_started(state: State, event: EventJson) -> None:
-    for request in state["requests"].values():
-        request["unmet"] = None
+def resumed(now: Changes, event: EventJson) -> None:
+    if now.requests[event["id"]]["state"] != "swapping_in":
+        now.set_request(event["id"], state="running")
 
 
-def arrived(state: State, event: EventJson) -> None:
-    state["requests"][event["id"]] = {
-        "state": "waiting",
-        "method": None,
-        "history": event["history"],
-        "kv": 0,
-        "host_kv": 0,
-        "delivered": 0,
-        "outputs": [],
-        "table": [],
-        "host_table": [],
-        "preemptions": 0,
-        "unmet": None,
-        "finish": None,
-    }
+def block_needed(now: Changes, event: EventJson) -> None:
+    unmet = {name: event[name] for name in ("logical", "position", "needs")}
+    now.set_request(event["id"], unmet=unmet)
 
 
-def admitted(state: State, event: EventJson) -> None:
-    state["requests"][event["id"]]["state"] = "running"
+def block_allocated(now: Changes, event: EventJson) -> None:
+    for block in event["blocks"]:
+        now.set_block(block, status="held", owners=[event["id"]], cached=False, damaged=None)
+        now.mark("blocks", block, live=False)
+    now.set_request(event["id"], unmet=None)
+    now.append(event["id"], "table", event["blocks"])
 
 
-def resumed(state: State, event: EventJson) -> None:
-    request = state["requests"][event["id"]]
-    if request["state"] != "swapping_in":
-        request["state"] = "running"
+def block_shared(now: Changes, event: EventJson) -> None:
+    for block in event["blocks"]:
+        owners = now.blocks[block]["owners"]
+        now.set_block(block, status="held", owners=[*owners, event["id"]])
+        now.mark("blocks", block, live=True)
+    now.append(event["id"], "table", event["blocks"])
+    now.set_request(event["id"], kv=now.requests[event["id"]]["kv"] + event["tokens"])
 
 
-def block_needed(state: State, event: EventJson) -> None:
-    state["requests"][event["id"]]["unmet"] = {
-        "logical": event["logical"],
-        "position": event["position"],
-        "needs": event["needs"],
-    }
+def block_copied(now: Changes, event: EventJson) -> None:
+    id, source, block = event["id"], event["source"], event["block"]
+    damaged = now.blocks[source]["damaged"]
+    now.set_block(block, status="held", owners=[id], cached=False, damaged=damaged)
+    now.copy("blocks", source, "blocks", block)
+    now.mark("blocks", block, id=id)
+    leave(now, source, id)
+    now.splice(id, "table", event["logical"], 1, [block])
 
 
-def block_allocated(state: State, event: EventJson) -> None:
-    request = state["requests"][event["id"]]
-    request["unmet"] = None
-    for block_id in event["blocks"]:
-        block = state["blocks"][block_id]
-        set_status(state, block, "held")
-        block.update(owners=[event["id"]], cached=False, damaged=False)
-        block["cells"] = with_live(block["cells"], False)
-        request["table"].append(block_id)
+def forked(now: Changes, event: EventJson) -> None:
+    arrived(now, event)
+    now.set_request(event["id"], state="running", kv=event["kv"])
+    now.append(event["id"], "table", event["blocks"])
+    for block in event["blocks"]:
+        now.set_block(block, owners=[*now.blocks[block]["owners"], event["id"]])
 
 
-def block_shared(state: State, event: EventJson) -> None:
-    request = state["requests"][event["id"]]
-    for block_id in event["blocks"]:
-        block = state["blocks"][block_id]
-        set_status(state, block, "held")
-        block["owners"].append(event["id"])
-        block["cells"] = with_live(block["cells"], True)
-        request["table"].append(block_id)
-    request["kv"] += event["tokens"]
+def leave(now: Changes, block: int, id: str) -> None:
+    """A table gives up a block; without any other, a copy under way still reads it."""
+    owners = without(now.blocks[block]["owners"], id)
+    now.set_block(block, owners=owners)
+    if not owners:
+        now.set_block(block, status="in_flight")
 
 
-def block_copied(state: State, event: EventJson) -> None:
-    request = state["requests"][event["id"]]
-    source, block = state["blocks"][event["source"]], state["blocks"][event["block"]]
-    set_status(state, block, "held")
-    block.update(owners=[event["id"]], cached=False, damaged=source["damaged"])
-    block["cells"] = [cell and {**cell, "id": event["id"]} for cell in source["cells"]]
-    source["owners"].remove(event["id"])
-    if not source["owners"]:  # a copy under way still reads it
-        set_status(state, source, "in_flight")
-    request["table"][event["logical"]] = event["block"]
+def without(owners: list[str], id: str) -> list[str]:
+    at = owners.index(id) if id in owners else len(owners)
+    return [*owners[:at], *owners[at + 1 :]]
 
 
-def forked(state: State, event: EventJson) -> None:
-    arrived(state, event)
-    request = state["requests"][event["id"]]
-    request.update(state="running", kv=event["kv"], table=list(event["blocks"]))
-    for block_id in event["blocks"]:
-        state["blocks"][block_id]["owners"].append(event["id"])
-
-
-def block_released(state: State, event: EventJson) -> None:
-    request = state["requests"][event["id"]]
-    for block_id in event["blocks"]:
-        block = state["blocks"][block_id]
-        if event["id"] in block["owners"]:
-            block["owners"].remove(event["id"])
-        if block_id in event["freed"]:
-            set_status(state, block, "free")
-            block["cached"] = block_id in event["cached"]
-            block["cells"] = with_live(block["cells"], False)
-        elif block["owners"]:
-            set_status(state, block, "held")
+def block_released(now: Changes, event: EventJson) -> None:
+    id, freed, cached = event["id"], set(event["freed"]), set(event["cached"])
+    for block in event["blocks"]:
+        owners = without(now.blocks[block]["owners"], id)
+        now.set_block(block, owners=owners)
+        if block in freed:
+            now.set_block(block, status="free", cached=block in cached, copy=None)
+            now.mark("blocks", block, live=False)
+        elif owners:
+            now.set_block(block, status="held")
         else:  # the last table gone, a copy still reads it, or fills it for somebody else
-            set_status(state, block, "in_flight")
-            block["damaged"] = False
-    request["table"] = [block for block in request["table"] if block not in event["blocks"]]
-    if not request["table"]:  # before a swap only the blocks without KV go
-        request["kv"] = 0
+            now.set_block(block, status="in_flight", damaged=None)
+    gone, table = set(event["blocks"]), now.requests[id]["table"]
+    kept = [block for block in table if block not in gone]
+    if len(kept) < len(table):
+        now.replace(id, "table", kept)
+    if not kept:  # before a swap only the blocks without KV go
+        now.set_request(id, kv=0)
 
 
-def preempted(state: State, event: EventJson) -> None:
-    state["requests"][event["id"]].update(state="preempted", method=event["method"], unmet=None)
-    state["requests"][event["id"]]["preemptions"] += 1
+def preempted(now: Changes, event: EventJson) -> None:
+    times = now.requests[event["id"]]["preemptions"] + 1
+    now.set_request(
+        event["id"], state="preempted", method=event["method"], unmet=None, preemptions=times
+    )
 
 
-def paused(state: State, event: EventJson) -> None:
-    state["requests"][event["id"]]["state"] = "paused"
+def paused(now: Changes, event: EventJson) -> None:
+    now.set_request(event["id"], state="paused")
 
 
-def kv_written(state: State, event: EventJson) -> None:
-    block = state["blocks"][event["block"]]
-    cells = list(block["cells"])
-    for offset, position in enumerate(range(event["first"], event["last"] + 1)):
-        cells[event["slot"] + offset] = {
-            "id": event["id"],
-            "position": position,
-            "how": event["why"],
-            "live": True,
-        }
-    block["cells"] = cells
-    state["requests"][event["id"]]["kv"] = event["last"] + 1
+def kv_written(now: Changes, event: EventJson) -> None:
+    count = event["last"] - event["first"] + 1
+    now.write(event["block"], event["slot"], event["id"], event["first"], count, event["why"])
+    now.set_request(event["id"], kv=event["last"] + 1)
 
 
-def token_sampled(state: State, event: EventJson) -> None:
-    request = state["requests"][event["id"]]
-    request["history"] += 1
-    request["outputs"].append(event["token"])
+def token_sampled(now: Changes, event: EventJson) -> None:
+    now.set_request(event["id"], history=now.requests[event["id"]]["history"] + 1)
+    now.append(event["id"], "outputs", [event["token"]])
 
 
-def token_delivered(state: State, event: EventJson) -> None:
-    state["requests"][event["id"]]["delivered"] += 1
+def token_delivered(now: Changes, event: EventJson) -> None:
+    now.set_request(event["id"], delivered=now.requests[event["id"]]["delivered"] + 1)
 
 
-def swap_out_started(state: State, event: EventJson) -> None:
-    request = state["requests"][event["id"]]
-    request.update(state="swapping_out", table=[], kv=0, host_table=list(event["host_blocks"]))
-    for block_id in event["blocks"]:
-        block = state["blocks"][block_id]
-        block["owners"].remove(event["id"])
-        if not block["owners"]:
-            set_status(state, block, "in_flight")
-    for host_id in event["host_blocks"]:
-        host = state["host_blocks"][host_id]
-        set_host_status(state, host, "held")
-        host.update(owner=event["id"], cells=with_live(host["cells"], False))
+def swap_out_started(now: Changes, event: EventJson) -> None:
+    id = event["id"]
+    now.set_request(id, state="swapping_out", kv=0)
+    now.replace(id, "table", [])
+    now.replace(id, "host_table", event["host_blocks"])
+    for block in event["blocks"]:
+        now.set_block(block, copy={"id": id, "way": "out"})
+        leave(now, block, id)
+    for host in event["host_blocks"]:
+        now.set_host(host, status="held", owner=id)
+        now.mark("host_blocks", host, live=False)
 
 
-def swap_out_advanced(state: State, event: EventJson) -> None:
-    request = state["requests"][event["id"]]
-    for block_id, host_id in zip(event["blocks"], event["host_blocks"], strict=True):
-        state["host_blocks"][host_id]["cells"] = [
-            cell and {**cell, "how": "stored"} for cell in state["blocks"][block_id]["cells"]
-        ]
-    stored = [state["host_blocks"][h]["cells"] for h in request["host_table"]]
-    request["host_kv"] = sum(bool(cell and cell["live"]) for cells in stored for cell in cells)
+def swap_out_advanced(now: Changes, event: EventJson) -> None:
+    for block, host in zip(event["blocks"], event["host_blocks"], strict=True):
+        now.copy("blocks", block, "host_blocks", host)
+        now.mark("host_blocks", host, how="stored")
+    cells = [now.hosts[host]["cells"] for host in now.requests[event["id"]]["host_table"]]
+    stored = sum(bool(cell and cell["live"]) for of_block in cells for cell in of_block)
+    now.set_request(event["id"], host_kv=stored)
 
 
-def swap_out_finished(state: State, event: EventJson) -> None:
-    state["requests"][event["id"]].update(state="swapped", host_kv=event["kv"])
+def swap_out_finished(now: Changes, event: EventJson) -> None:
+    now.set_request(event["id"], state="swapped", host_kv=event["kv"])
 
 
-def swap_in_started(state: State, event: EventJson) -> None:
-    state["requests"][event["id"]].update(state="swapping_in", table=[])
-    for block_id in event["blocks"]:
-        block = state["blocks"][block_id]
-        if event["id"] in block["owners"]:
-            block["owners"].remove(event["id"])
-        if not block["owners"]:  # else a copy begins before the last read (unsafe)
-            set_status(state, block, "in_flight")
+def swap_in_started(now: Changes, event: EventJson) -> None:
+    id = event["id"]
+    now.set_request(id, state="swapping_in")
+    now.replace(id, "table", [])
+    for block in event["blocks"]:
+        now.set_block(block, copy={"id": id, "way": "in"})
+        leave(now, block, id)  # else a copy begins before the last read (unsafe)
 
 
-def swap_in_advanced(state: State, event: EventJson) -> None:
-    for block_id, host_id in zip(event["blocks"], event["host_blocks"], strict=True):
-        state["blocks"][block_id]["cells"] = [
-            cell and {**cell, "how": "restored"} for cell in state["host_blocks"][host_id]["cells"]
-        ]
+def swap_in_advanced(now: Changes, event: EventJson) -> None:
+    for block, host in zip(event["blocks"], event["host_blocks"], strict=True):
+        now.copy("host_blocks", host, "blocks", block)
+        now.mark("blocks", block, how="restored")
 
 
-def swap_in_finished(state: State, event: EventJson) -> None:
-    request = state["requests"][event["id"]]
-    request.update(state="running", kv=event["kv"], table=list(event["blocks"]))
-    left = event["kv"]
-    for block_id in event["blocks"]:
-        block = state["blocks"][block_id]
-        set_status(state, block, "held")
-        block["owners"].append(event["id"])
+def swap_in_finished(now: Changes, event: EventJson) -> None:
+    id, left = event["id"], event["kv"]
+    now.set_request(id, state="running", kv=left)
+    now.replace(id, "table", event["blocks"])
+    for block in event["blocks"]:
+        owners = now.blocks[block]["owners"]
+        now.set_block(block, status="held", owners=[*owners, id], copy=None)
         # Whatever came back is in use, another request's values too where an ordering was broken.
-        block["cells"] = [
-            cell and {**cell, "live": slot < left} for slot, cell in enumerate(block["cells"])
-        ]
-        left -= len(block["cells"])
+        size = len(now.blocks[block]["cells"])
+        now.mark("blocks", block, 0, min(left, size), live=True)
+        now.mark("blocks", block, max(0, min(left, size)), size, live=False)
+        left -= size
 
 
-def copy_failed(state: State, event: EventJson) -> None:
-    state["requests"][event["id"]].update(state="preempted", method="recompute")
+def copy_failed(now: Changes, event: EventJson) -> None:
+    now.set_request(event["id"], state="preempted", method="recompute")
 
 
-def damage_found(state: State, event: EventJson) -> None:
-    state["blocks"][event["block"]]["damaged"] = True
+def damage_found(now: Changes, event: EventJson) -> None:
+    now.set_block(event["block"], damaged=list(event["layers"]))
 
 
-def host_block_released(state: State, event: EventJson) -> None:
-    for host_id in event["host_blocks"]:
-        host = state["host_blocks"][host_id]
-        set_host_status(state, host, "free")
-        host.update(owner=None, cells=with_live(host["cells"], False))
-    state["requests"][event["id"]].update(host_table=[], host_kv=0)
+def host_block_released(now: Changes, event: EventJson) -> None:
+    for host in event["host_blocks"]:
+        now.set_host(host, status="free", owner=None)
+        now.mark("host_blocks", host, live=False)
+    now.replace(event["id"], "host_table", [])
+    now.set_request(event["id"], host_kv=0)
 
 
-def finished(state: State, event: EventJson) -> None:
-    state["requests"][event["id"]].update(state="finished", finish=event["why"], unmet=None)
+def finished(now: Changes, event: EventJson) -> None:
+    now.set_request(event["id"], state="finished", finish=event["why"], unmet=None)
 
 
-CHANGES: dict[str, Callable[[State, EventJson], None]] = {
-    change.__name__: change
-    for change in (
+CHANGES: dict[str, Callable[[Changes, EventJson], None]] = {
+    rule.__name__: rule
+    for rule in (
         step_started,
         arrived,
         admitted,

@@ -14,7 +14,8 @@ from kvlab.draw.stills.scene import Scene
 from kvlab.draw.stills.svg import Drawing, cut, fit, text_width
 from kvlab.trace import replay
 from kvlab.trace.document import Trace
-from kvlab.trace.facts import Gap, gaps
+from kvlab.trace.facts import gaps
+from kvlab.trace.gaps import Gap
 
 MOST_STEPS = 40  # a longer run has no room for its steps side by side
 MOST_LANES = 12

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from kvlab.draw.stills.marks import Owner, owners_of
-from kvlab.trace import replay
+from kvlab.trace.changes import State
 from kvlab.trace.document import Trace
 from kvlab.trace.narration import Words, fill, narrate
 
@@ -41,7 +41,7 @@ class Scene:
     """Index of the event to speak of and to ring; None: the last one before the cursor."""
 
     @cached_property
-    def state(self) -> replay.State:
+    def state(self) -> State:
         return self.trace.state_at(self.cursor)
 
     @cached_property
