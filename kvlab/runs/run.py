@@ -83,15 +83,15 @@ class RunInSteps:
     def __init__(self, ground: Ground) -> None:
         scenario = ground.scenario
         self._ground = ground
-        self._engine = Engine(scenario.engine, ground.runner)
+        self.engine = Engine(scenario.engine, ground.runner)
         for request in scenario.requests(ground.encode):
-            self._engine.add_request(request)
+            self.engine.add_request(request)
         for action in scenario.actions:
-            self._engine.add_action(action)
-        self._recorder = Recorder(self._engine, ground.probe)
+            self.engine.add_action(action)
+        self._recorder = Recorder(self.engine, ground.probe)
 
     def __iter__(self) -> Iterator[StepReport]:
-        engine = self._engine
+        engine = self.engine
         while engine.has_work or not engine.steps:
             started = time.perf_counter()
             report = engine.step(end_if_stuck=True)
@@ -106,7 +106,7 @@ class RunInSteps:
         )
         if ground.memory is not None:
             trace.summary["memory"] = ground.memory
-        return Run(ground.scenario, trace, self._engine, ground.runner)
+        return Run(ground.scenario, trace, self.engine, ground.runner)
 
 
 def stand_ins(scenario: Scenario) -> Ground:
