@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from kvlab.engine.report import StepReport
 from kvlab.engine.stand_in import StandInRunner
 from kvlab.errors import BadInput
 from kvlab.runs.scenario import Scenario, load_scenario
+from kvlab.runtime.clock import StepClock
 from kvlab.trace.document import Trace
 from kvlab.trace.recorder import Probe, Recorder
 
@@ -42,8 +42,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a scenario runs on, and how a trace describes it. `memory`: how `num_blocks: auto` was
-    settled in `scenario`, None where the number was given."""
+    """What a scenario runs on, and how a trace describes it. `clock` splits the seconds of a step;
+    `warm_up` does what happens once, for steps of up to so many requests. `memory`: how `num_blocks:
+    auto` was settled in `scenario`, None where the number was given."""
 
     scenario: Scenario
     runner: Runner
@@ -54,6 +55,8 @@ class Ground:
     model: dict[str, Any]
     bytes_per_block: int
     threads: AbstractContextManager[None]
+    clock: StepClock
+    warm_up: Callable[[int], None]
     memory: dict[str, Any] | None = None
 
 
@@ -84,18 +87,21 @@ class RunInSteps:
         scenario = ground.scenario
         self._ground = ground
         self.engine = Engine(scenario.engine, ground.runner)
-        for request in scenario.requests(ground.encode):
+        requests = scenario.requests(ground.encode)
+        self._rows = sum(request.n for request in requests)
+        for request in requests:
             self.engine.add_request(request)
         for action in scenario.actions:
             self.engine.add_action(action)
         self._recorder = Recorder(self.engine, ground.probe)
 
     def __iter__(self) -> Iterator[StepReport]:
-        engine = self.engine
+        engine, clock = self.engine, self._ground.clock
+        self._ground.warm_up(self._rows)
         while engine.has_work or not engine.steps:
-            started = time.perf_counter()
+            clock.start()
             report = engine.step(end_if_stuck=True)
-            self._recorder.record(report, time.perf_counter() - started)
+            self._recorder.record(report, *clock.stop())
             yield report
 
     def run(self) -> Run:
@@ -132,6 +138,8 @@ def stand_ins(scenario: Scenario) -> Ground:
         | dict.fromkeys(("layers", "kv_heads", "head_dim", "kv_bytes_per_token"), 0),
         bytes_per_block=0,
         threads=nullcontext(),
+        clock=StepClock(),
+        warm_up=lambda rows: None,
         memory=memory,
     )
 
@@ -220,7 +228,7 @@ def with_model(scenario: Scenario, loaded: LoadedModel | None) -> Ground:
     return Ground(
         scenario=scenario,
         runner=runner,
-        probe=CacheProbe(runner.cache, runner.settle) if small else None,
+        probe=CacheProbe(runner) if small else None,
         encode=loaded.encode,
         token_text=loaded.token_text,
         run={
@@ -240,6 +248,8 @@ def with_model(scenario: Scenario, loaded: LoadedModel | None) -> Ground:
         },
         bytes_per_block=runner.cache.bytes_per_block,
         threads=few_threads(config),
+        clock=runner.clock,
+        warm_up=runner.warm_up,
         memory=memory,
     )
 

@@ -18,20 +18,19 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 import kvlab
 from kvlab.engine.cost_model import CostModel, Machine, ModelShape
+from kvlab.engine.mover import Runner
 from kvlab.engine.request import ScheduledRequest
 from kvlab.errors import BadInput
 from kvlab.files.write import write_whole
 from kvlab.models.cache import cache_folder
-
-if TYPE_CHECKING:
-    from kvlab.models.loading import LoadedModel
-    from kvlab.runtime.model_runner import ModelRunner
+from kvlab.models.loading import LoadedModel
+from kvlab.runtime.kv_cache import KVCache
 
 REPEATS = 5
 SHORT, LONG = 128, 2_048
@@ -41,6 +40,17 @@ SECONDS = 0.5
 BUSY = 1.25
 """A pass that takes so many times as long as one row's is bound by computing."""
 SLOWEST = 1e-9  # seconds; keeps a rate finite where the clock did not move
+
+
+class TensorRunner(Runner, Protocol):
+    """A runner with a model in memory, which can be measured."""
+
+    loaded: LoadedModel
+    cache: KVCache
+
+    def scratch(self, *, num_blocks: int, host_blocks: int) -> TensorRunner:
+        """One of the same model with pools of its own. Raises BadInput where memory is short."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,7 @@ class Rates:
         return cls(**numbers, how=str(raw["how"]))
 
 
-def measure_costs(runner: ModelRunner) -> CostModel:
+def measure_costs(runner: TensorRunner) -> CostModel:
     """The rates of this model, device, dtype and block size: from the cache, else measured now and
     put there. A cache that cannot be read or written changes nothing but the time this takes."""
     kept = read_rates(runner)
@@ -77,12 +87,12 @@ def measure_costs(runner: ModelRunner) -> CostModel:
     return calibrate(runner)
 
 
-def calibrate(runner: ModelRunner) -> CostModel:
+def calibrate(runner: TensorRunner) -> CostModel:
     """Measure now, whatever the cache holds, and keep what was found."""
     return keep(runner, [measure(runner)])
 
 
-def keep(runner: ModelRunner, measured: Sequence[Rates]) -> CostModel:
+def keep(runner: TensorRunner, measured: Sequence[Rates]) -> CostModel:
     """The medians of what was measured, written to the cache, as a cost model."""
     names = [field.name for field in fields(Rates) if field.name != "how"]
     medians = {name: median(getattr(rates, name) for rates in measured) for name in names}
@@ -91,7 +101,7 @@ def keep(runner: ModelRunner, measured: Sequence[Rates]) -> CostModel:
     return cost_model(runner, rates, "measured just now")
 
 
-def cost_model(runner: ModelRunner, rates: Rates, when: str) -> CostModel:
+def cost_model(runner: TensorRunner, rates: Rates, when: str) -> CostModel:
     """The cost model at these rates. Our copies move whole blocks in one copy each way."""
     device = runner.loaded.device.type
     return CostModel(
@@ -130,7 +140,7 @@ def shape_of(loaded: LoadedModel) -> ModelShape:
 # Measuring.
 
 
-def measure(runner: ModelRunner) -> Rates:
+def measure(runner: TensorRunner) -> Rates:
     """Time prefill at two or three lengths, one row, and copies of three sizes both ways.
 
     The requests' own KV is not touched: a scratch runner with the same model has its own pools.
@@ -162,7 +172,7 @@ def measure(runner: ModelRunner) -> Rates:
     )
 
 
-def scratch_runner(runner: ModelRunner) -> tuple[ModelRunner, int]:
+def scratch_runner(runner: TensorRunner) -> tuple[TensorRunner, int]:
     """A runner with pools for a long prefill, or for a shorter one where memory is short, and the
     tokens that it has room for."""
     size = runner.cache.block_size
@@ -177,7 +187,7 @@ def scratch_runner(runner: ModelRunner) -> tuple[ModelRunner, int]:
             blocks //= 2
 
 
-def pass_seconds(runner: ModelRunner, tokens: int, budget: float = SECONDS) -> float:
+def pass_seconds(runner: TensorRunner, tokens: int, budget: float = SECONDS) -> float:
     """Median seconds of one pass over `tokens` positions of one request, from the first block on."""
     prompt = tuple(place % runner.vocab_size for place in range(tokens))
     blocks = -(-tokens // runner.cache.block_size)
@@ -281,7 +291,7 @@ def timed(work: Callable[[], object], device: torch.device, budget: float = SECO
 # Keeping.
 
 
-def key_of(runner: ModelRunner) -> dict[str, Any]:
+def key_of(runner: TensorRunner) -> dict[str, Any]:
     """What the rates hold for. The shape stands beside the name: a folder may come to hold another
     model."""
     loaded = runner.loaded
@@ -313,7 +323,7 @@ def rates_file(key: dict[str, Any]) -> Path:
     return cache_folder() / "costs" / f"{name}.json"
 
 
-def read_rates(runner: ModelRunner) -> Rates | None:
+def read_rates(runner: TensorRunner) -> Rates | None:
     """What was kept for this key; None where nothing was, or nothing that can be used."""
     key = key_of(runner)
     try:
@@ -325,7 +335,7 @@ def read_rates(runner: ModelRunner) -> Rates | None:
         return None
 
 
-def write_rates(runner: ModelRunner, rates: Rates) -> None:
+def write_rates(runner: TensorRunner, rates: Rates) -> None:
     """Keep the rates, whole or not at all. A cache that cannot be written is passed over."""
     key = key_of(runner)
     file = rates_file(key)

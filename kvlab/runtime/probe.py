@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor
 
 from kvlab.engine.events import Event, Finished, KvWritten, SwapInFinished, SwapOutStarted
-from kvlab.runtime.kv_cache import KVCache
+from kvlab.runtime.model_runner import ModelRunner
 
 
 class CacheProbe:
@@ -20,23 +19,25 @@ class CacheProbe:
     the request had there before. A copy has one entry a block: before it leaves, and when it is back.
     """
 
-    def __init__(self, cache: KVCache, settle: Callable[[Iterable[int]], None]) -> None:
-        """`settle` waits until copies into the blocks that it is given have arrived."""
-        self._cache = cache
-        self._settle = settle
+    def __init__(self, runner: ModelRunner) -> None:
+        """Looking is no part of a step: the runner's clock counts it apart."""
+        self._runner = runner
+        self._cache = runner.cache
         self._last: dict[str, dict[int, Tensor]] = {}  # values by request and position
 
     def look(self, event: Event) -> list[dict[str, Any]]:
         """The measurements of an event; none for kinds that move no values."""
         match event:
             case KvWritten():
-                return [self._written(event)]
+                with self._runner.clock.aside():
+                    return [self._written(event)]
             case SwapOutStarted() | SwapInFinished():
-                self._settle(event.blocks)
-                return [
-                    {"block": block, "checksum": self._checksum(block, self._used(event.kv, place))}
-                    for place, block in enumerate(event.blocks)
-                ]
+                with self._runner.clock.aside():
+                    self._runner.settle(event.blocks)
+                    return [
+                        {"block": at, "checksum": self._checksum(at, self._used(event.kv, place))}
+                        for place, at in enumerate(event.blocks)
+                    ]
             case Finished():
                 self._last.pop(event.id, None)
         return []

@@ -42,8 +42,9 @@ class Recorder:
         assert self._probe is not None
         self._looked[id(event)] = self._probe.look(event)
 
-    def record(self, report: StepReport, seconds: float) -> None:
-        """Add one step, right after it was made."""
+    def record(self, report: StepReport, seconds: float, scheduling: float) -> None:
+        """Add one step, right after it was made: its seconds, and how many of them were neither the
+        model's nor a copy's."""
         first = len(self._events)
         for event in report.events:
             at = len(self._events)
@@ -52,15 +53,19 @@ class Recorder:
             ]
             self._events.append(event_json(event))
         self._steps.append(
-            {"step": report.step, "first": first, "end": len(self._events), "seconds": seconds}
+            {
+                "step": report.step,
+                "first": first,
+                "end": len(self._events),
+                "seconds": seconds,
+                "scheduling_seconds": scheduling,
+            }
         )
         self._reports.append(report)
         self._states.append(self._engine.snapshot())
 
-    @property
-    def seconds(self) -> float:
-        """Time spent in the engine's steps so far."""
-        return sum(step["seconds"] for step in self._steps)
+    def _spent(self, kind: str) -> float:
+        return sum(step[kind] for step in self._steps)
 
     def trace(
         self,
@@ -79,7 +84,8 @@ class Recorder:
             model=scenario["model"],
             device=run["device"],
             dtype=run["dtype"],
-            seconds=self.seconds,
+            seconds=self._spent("seconds"),
+            scheduling_seconds=self._spent("scheduling_seconds"),
             bytes_per_block=bytes_per_block,
         )
         return Trace(

@@ -30,6 +30,7 @@ class RunFacts:
     device: str
     dtype: str
     seconds: float
+    scheduling_seconds: float
     bytes_per_block: int
 
 
@@ -120,6 +121,7 @@ def summarise(
         "device": facts.device,
         "dtype": facts.dtype,
         "seconds": facts.seconds,
+        "scheduling_seconds": facts.scheduling_seconds,
         "steps": len(reports),
         "per_step": [step_entry(r, s) for r, s in zip(reports, states, strict=True)],
         "preemptions": sum(len(report.victims) for report in reports),

@@ -134,7 +134,7 @@ def test_two_runs_tell_the_same_events(name: str, monkeypatch: pytest.MonkeyPatc
     clock = itertools.count(1_000_000, -317)
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(clock)))
     two = new_run(name)
-    assert [step["seconds"] for step in two.steps] == [-317.0] * len(two.steps)
+    assert all(step["seconds"] < 0 for step in two.steps)
     assert two.events == one.events
     for part in ("scenario", "run", "model", "pool", "requests", "tokens", "measurements"):
         assert two.document[part] == one.document[part]

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
 
 import torch
 
 from kvlab.bench.gpu import checks, speed
+from kvlab.bench.gpu.bench import Bench, Late
 from kvlab.bench.gpu.shapes import LLAMA_1B, LLAMA_8B, TINY, random_weights
 from kvlab.models.config import ModelConfig
+from kvlab.models.loading import LoadedModel
 from kvlab.runtime.attention import why_not_triton
-
-if TYPE_CHECKING:
-    from kvlab.bench.gpu import Bench
-
-Late = Callable[[], bool]
 
 ATTENTION_CASES: tuple[dict[str, Any], ...] = (
     {"head_dim": 128, "group": 4, "block_size": 16, "dtype": "bfloat16"},
@@ -36,46 +33,19 @@ MODEL_TOLERANCE = 1e-4
 
 def run_all(bench: Bench) -> None:
     """Every part within its time."""
-    device = bench.device
-    bench.part("kernels", 50, lambda late: kernels(device, late, tiny=bench.tiny))
+    device, tiny = bench.device, bench.tiny
+    bench.part("kernels", 50, lambda late: kernels(device, late, tiny=tiny))
     bench.part("engine_tokens", 40, lambda late: engine_tokens(device))
     bench.part("orderings", 10, lambda late: orderings(device))
-    size = 1 << 16 if bench.tiny else 1 << 30
+    size = 1 << 16 if tiny else 1 << 30
     bench.part("ceilings", 15, lambda late: speed.ceilings(device, size))
-    rates = bench.found["ceilings"]
-    if "failed" in rates or "skipped" in rates:
-        return
     dtype = torch.bfloat16
-    shapes = {"tiny": TINY} if bench.tiny else {"1B": LLAMA_1B, "8B": LLAMA_8B}
-    largest = TINY if bench.tiny else LLAMA_8B
-    blocks = 12 if bench.tiny else 256
+    shapes = {"tiny": TINY} if tiny else {"1B": LLAMA_1B, "8B": LLAMA_8B}
+    largest, blocks = (TINY, 12) if tiny else (LLAMA_8B, 256)
     bench.part("swap", 20, lambda late: speed.swap_speed(largest, dtype, device, blocks))
     for name, config in shapes.items():
-        loaded = random_weights(name, config, dtype, device)
-
-        def decode(late: Late, loaded: Any = loaded) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = []
-            for batch in (1, 16):
-                if not late():
-                    prompt, steps = (20, 4) if bench.tiny else (512, 64)
-                    rate = rates["device_copy_bytes_per_second"]
-                    found.append(speed.decode_speed(loaded, batch, prompt, steps, rate))
-            return found
-
-        bench.part(f"decode_{name}", 40, decode)
-
-        def against(late: Late, loaded: Any = loaded) -> list[dict[str, Any]]:
-            sizes = (1, 4) if bench.tiny else (1, 4, 16, 64, 256)
-            lengths = (24,) if bench.tiny else (512, 2_048)
-            return [
-                speed.recompute_against_swap(loaded, tokens, sizes, rates, late)
-                for tokens in lengths
-                if not late()
-            ]
-
-        bench.part(f"recompute_against_swap_{name}", 30, against)
-        del loaded
-    if bench.tiny:
+        model_parts(bench, name, config, dtype)
+    if tiny:
         return
     # At the end: where there is no tracing it may take the process along.
     for name, config in shapes.items():
@@ -86,13 +56,42 @@ def run_all(bench: Bench) -> None:
         bench.part(f"slowest_kernels_{name}", 15, trace)
 
 
+def model_parts(bench: Bench, name: str, config: ModelConfig, dtype: torch.dtype) -> None:
+    """What is measured on a model of this shape; it is made in the first part that uses it, so that
+    one which does not fit fails there."""
+
+    @cache
+    def model() -> LoadedModel:
+        return random_weights(name, config, dtype, bench.device)
+
+    def decode(late: Late) -> list[dict[str, Any]]:
+        prompt, steps = (20, 4) if bench.tiny else (512, 64)
+        rate = bench.found["ceilings"]["device_copy_bytes_per_second"]
+        return [
+            speed.decode_speed(model(), batch, prompt, steps, rate)
+            for batch in (1, 16)
+            if not late()
+        ]
+
+    def against(late: Late) -> list[dict[str, Any]]:
+        sizes = (1, 4) if bench.tiny else (1, 4, 16, 64, 256)
+        return [
+            speed.recompute_against_swap(model(), tokens, sizes, bench.found["ceilings"], late)
+            for tokens in ((24,) if bench.tiny else (512, 2_048))
+            if not late()
+        ]
+
+    bench.part(f"decode_{name}", 40, decode, needs=("ceilings",))
+    bench.part(f"recompute_against_swap_{name}", 30, against, needs=("ceilings",))
+
+
 def kernels(device: torch.device, late: Late, *, tiny: bool) -> dict[str, Any]:
     """The kernels against the torch reference and float64; the fused step against the model."""
     probe = checks.Pools.of(device, 1, 1).device
     starts, counts = ([0, 130, 5], [1, 1, 6]) if tiny else ([0, 700, 299, 21, 0], [1, 1, 1, 5, 9])
     why_not = why_not_triton(probe, 8)
     if why_not:
-        return {"not_run": why_not}
+        return {"skipped": why_not}
     attention = []
     for case in ATTENTION_CASES:
         if late():
@@ -103,7 +102,7 @@ def kernels(device: torch.device, late: Late, *, tiny: bool) -> dict[str, Any]:
         right = found["finite"] and not found["pool"] and largest <= TOLERANCE[whole.dtype]
         attention.append(case | found | {"right": right})
     steps = []
-    for case in MODEL_CASES:
+    for case in MODEL_CASES[:1] if tiny else MODEL_CASES:
         if late():
             break
         found = checks.decode_steps(checks.Model(**case), device)
@@ -114,12 +113,13 @@ def kernels(device: torch.device, late: Late, *, tiny: bool) -> dict[str, Any]:
         "attention": attention,
         "decode_steps": steps,
         "right": all(case["right"] for case in attention + steps),
-        "cases_left_out": len(ATTENTION_CASES) + len(MODEL_CASES) - len(attention) - len(steps),
     }
 
 
 def engine_tokens(device: torch.device) -> dict[str, Any]:
-    """Figure 5 in float32 here and on the CPU: by both methods, with graphs and without."""
+    """Figure 5 in float32 here and on the CPU: by both methods, with graphs and without; on CUDA
+    through our kernels, a fallback would prove nothing."""
+    cuda = device.type == "cuda"
     expected = checks.figure_5("recompute", "cpu", attention="torch")["tokens"]
     runs = [
         {"method": method, "graphs": graphs}
@@ -127,11 +127,9 @@ def engine_tokens(device: torch.device) -> dict[str, Any]:
         for method in ("recompute", "swap")
         for graphs in (True, False)
     ]
-    return {
-        "cpu": expected,
-        "runs": runs,
-        "right": all(r["tokens"] == expected and r["preemptions"] == 1 for r in runs),
-    }
+    right = all(r["tokens"] == expected and r["preemptions"] == 1 for r in runs)
+    fast = all(r["attention"] == "triton" and not (r["graphs"] and r["no_graphs"]) for r in runs)
+    return {"cpu": expected, "runs": runs, "right": right and (fast or not cuda)}
 
 
 def orderings(device: torch.device) -> dict[str, Any]:

@@ -12,8 +12,7 @@ import torch
 from kvlab.bench.speed.work import BLOCK_SIZE, STEP_TOKENS, Work
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.engine import Engine
-from kvlab.engine.mover import Pairs
-from kvlab.engine.request import Batch, Request, Sampled
+from kvlab.engine.request import Request
 from kvlab.errors import BadInput
 from kvlab.models.loading import LoadedModel
 from kvlab.runtime.model_runner import ModelRunner
@@ -47,28 +46,6 @@ class Contestant(Protocol):
         ...
 
 
-class ClockedRunner(ModelRunner):
-    """Notes the seconds that are spent in it."""
-
-    spent = 0.0
-
-    def execute(self, batch: Batch) -> list[Sampled]:
-        started = time.perf_counter()
-        sampled = super().execute(batch)
-        self.spent += time.perf_counter() - started
-        return sampled
-
-    def copy_out(self, pairs: Pairs, *, before_last_write: bool = False) -> None:
-        started = time.perf_counter()
-        super().copy_out(pairs, before_last_write=before_last_write)
-        self.spent += time.perf_counter() - started
-
-    def copy_in(self, pairs: Pairs) -> None:
-        started = time.perf_counter()
-        super().copy_in(pairs)
-        self.spent += time.perf_counter() - started
-
-
 class Kvlab:
     """This engine, without recording; one method of resuming."""
 
@@ -76,7 +53,7 @@ class Kvlab:
         self.name = f"kvlab {method}"
         self._loaded = loaded
         self._method = method
-        self._runners: dict[int, ClockedRunner] = {}
+        self._runners: dict[int, ModelRunner] = {}
 
     def can(self, work: Work) -> bool:
         """The methods differ only in a pool that is too small."""
@@ -98,23 +75,22 @@ class Kvlab:
         ]
         for request in requests:
             engine.add_request(request)
-        runner.spent = 0.0
-        started = time.perf_counter()
+        runner.clock.start()
         while engine.has_work:
             engine.step()
-        seconds = time.perf_counter() - started
+        seconds = runner.clock.stop()
         check_lengths(self.name, work, [request.outputs for request in requests])
         return Outcome(
-            seconds,
+            seconds.whole,
             [request.outputs for request in requests],
             sum(request.preemptions for request in requests),
-            1 - runner.spent / seconds,
+            seconds.scheduling / seconds.whole,
         )
 
-    def _runner(self, blocks: int) -> ClockedRunner:
+    def _runner(self, blocks: int) -> ModelRunner:
         """Made once for each size of the pool, calibrated before the clock runs."""
         if blocks not in self._runners:
-            self._runners[blocks] = ClockedRunner(
+            self._runners[blocks] = ModelRunner(
                 self._loaded, num_blocks=blocks, block_size=BLOCK_SIZE, host_blocks=blocks
             )
             if self._method == "auto":

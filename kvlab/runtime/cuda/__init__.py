@@ -7,28 +7,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from kvlab.engine.request import Batch
 from kvlab.models.llama import Llama
 from kvlab.runtime.attention import Backend
 from kvlab.runtime.kv_cache import KVCache
 
+if TYPE_CHECKING:
+    from kvlab.runtime.cuda.graphs import Decoded
+
 GRAPHS_VARIABLE = "KVLAB_CUDA_GRAPHS"
 """0 in the environment: every step runs as plain launches."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """Logits [N, vocab] and the highest logit's token, int64 [N], of a batch's rows.
-
-    Both are overwritten by the next step.
-    """
-
-    logits: Tensor
-    greedy: Tensor
 
 
 class DecodeSteps(Protocol):
@@ -37,6 +27,10 @@ class DecodeSteps(Protocol):
     @property
     def why_not(self) -> str:
         """Why it does not, or no longer; else empty."""
+        ...
+
+    def prepare(self, rows: int) -> None:
+        """Make ready for batches of up to `rows` requests; no KV is touched."""
         ...
 
     def run(self, batch: Batch) -> Decoded | None:
@@ -49,6 +43,9 @@ class PlainLaunches:
     """No graphs, for the reason given."""
 
     why_not: str
+
+    def prepare(self, rows: int) -> None:
+        """There is nothing to make ready."""
 
     def run(self, batch: Batch) -> Decoded | None:
         return None

@@ -11,19 +11,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from kvlab.engine.request import Batch
 from kvlab.models.llama import Llama
 from kvlab.runtime.attention.launch import Decoding, first_line
 from kvlab.runtime.attention.paged import slot_of
 from kvlab.runtime.attention.triton_paged import TritonAttention, joined_tables
-from kvlab.runtime.cuda import Decoded
 from kvlab.runtime.cuda.fused import FusedDecoder, Rows
 from kvlab.runtime.kv_cache import KVCache
 
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 MOST_TABLE_ENTRIES = 1 << 20
 WARM_UPS = 2  # a kernel is compiled, and libraries make their workspaces, outside of a capture
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Logits [N, vocab] and the highest logit's token, int64 [N], of a batch's rows.
+
+    Both are overwritten by the next step.
+    """
+
+    logits: Tensor
+    greedy: Tensor
 
 
 class Inputs:
@@ -102,6 +113,13 @@ class DecodeGraphs:
         self._steps: dict[int, Captured] = {}
 
     @torch.inference_mode()
+    def prepare(self, rows: int) -> None:
+        """Capture the sizes of batches of up to `rows` requests, over padding alone."""
+        for below, size in zip((0, *SIZES), SIZES, strict=False):
+            if below < rows and not self.why_not and self._inputs.fill([], size, self._block_size):
+                self._step(size)
+
+    @torch.inference_mode()
     def run(self, batch: Batch) -> Decoded | None:
         """Write the KV of a batch whose requests all decode, and compute its logits.
 
@@ -115,15 +133,21 @@ class DecodeGraphs:
         size = next(size for size in SIZES if size >= count)
         if not self._inputs.fill(batch, size, self._block_size):
             return None
+        step = self._step(size)
+        if step is None:
+            return None
+        step.replay()
+        return Decoded(step.decoded.logits[:count], step.decoded.greedy[:count])
+
+    def _step(self, size: int) -> Captured | None:
+        """The step of this size, captured if it has not been; None where that fails, and `why_not`
+        says why from then on."""
         if size not in self._steps:
             try:
                 self._steps[size] = self._capture(size)
             except Exception as error:  # whatever the compiler, the driver or a library raised
                 self.why_not = f"the capture of {size} rows failed: {first_line(error)}"
-                return None
-        step = self._steps[size]
-        step.replay()
-        return Decoded(step.decoded.logits[:count], step.decoded.greedy[:count])
+        return self._steps.get(size)
 
     def _watched(self) -> bool:
         """A hook is to see every pass of the model, which a replay does not go through."""
