@@ -62,5 +62,7 @@ def ground_in_tab(scenario: Scenario, call: Call) -> Ground:
         },
         bytes_per_block=costed.kv_bytes_per_token * settings.block_size,
         threads=nullcontext(),
+        clock=runner.clock,
+        warm_up=lambda rows: None,
         memory=memory,
     )

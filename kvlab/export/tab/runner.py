@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from kvlab.engine.cost_model import CostModel, Machine, ModelShape
@@ -17,6 +18,7 @@ from kvlab.engine.events import Event, Finished, KvWritten, SwapInFinished, Swap
 from kvlab.engine.mover import CopyError, Pairs
 from kvlab.engine.request import Batch, Sampled
 from kvlab.models.tokenizer import TokenText
+from kvlab.runtime.clock import StepClock
 
 Call = Callable[[str, str], str]
 """(method of js/tab.js, its arguments as a JSON list) -> its result as JSON. What fails there raises."""
@@ -25,12 +27,17 @@ TIMED_TOKENS, TIMED_BLOCKS = 64, 256
 """Of the pass and of the copies whose seconds make the rates for method `auto`."""
 
 
+WORK = {"execute", "copyOut", "copyIn", "copyBlock"}
+LOOKING = {"fingerprints", "checksums", "written", "forget", "timed"}
+
+
 class TabRunner:
     """The tab's model and, once `begin` has made them, its pools. `about`: what JavaScript says of
-    model and device."""
+    model and device. `clock` splits the seconds of a step."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        self.clock = StepClock()
         self.about: dict[str, Any] = self.ask("about")
         self.block_size = 0
         shape = self.about["shape"]
@@ -64,7 +71,9 @@ class TabRunner:
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """The result of one call into JavaScript."""
-        return json.loads(self._call(method, json.dumps(arguments)))
+        counted = self.clock.work() if method in WORK else nullcontext()
+        with self.clock.aside() if method in LOOKING else counted:
+            return json.loads(self._call(method, json.dumps(arguments)))
 
     def execute(self, batch: Batch) -> list[Sampled]:
         """One pass of the model over the batch. The uniform numbers of sampling are drawn here, from
