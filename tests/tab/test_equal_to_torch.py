@@ -29,7 +29,7 @@ from tests.tab.node import NodeTab, node_tab, why_no_node
 pytestmark = pytest.mark.skipif(bool(why_no_node()), reason=why_no_node())
 
 LOGITS, NORMS = 1e-3, 1e-4
-MEASURED = ("seconds", "goodput_per_second", "logprobs", "costs", "memory")
+MEASURED = ("seconds", "scheduling_seconds", "goodput_per_second", "logprobs", "costs", "memory")
 """Keys of a summary that differ from machine to machine, or are compared apart."""
 
 
