@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from kvlab.errors import BadInput
-from kvlab.runs.live import LiveRun, Progress
+from kvlab.runs.limits import Progress
+from kvlab.runs.live import LiveRun
 from kvlab.runs.run import Run, load_for, run_scenario
 from kvlab.runs.scenario import Scenario, load_scenario, scenario_from
 

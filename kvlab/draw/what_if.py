@@ -27,7 +27,8 @@ from kvlab.runs.fork import (
     scenario_of,
     step_of,
 )
-from kvlab.runs.live import LiveRun, Progress
+from kvlab.runs.limits import Progress
+from kvlab.runs.live import LiveRun
 from kvlab.runs.run import Run
 from kvlab.runs.scenario import Scenario
 from kvlab.trace.document import Trace

@@ -15,16 +15,13 @@ from kvlab.errors import BadInput
 from kvlab.files.plain_data import parse
 from kvlab.models.cache import cached_models
 from kvlab.pages.scenario_form import LARGEST_SCENARIO
+from kvlab.runs.limits import MORE, refuse_too_large
 from kvlab.runs.scenario import Scenario, load_scenario, scenario_from, scenario_names
 from kvlab.trace.document import FORMAT, Trace
 
 Raw = dict[str, Any]
 PRESETS = tuple(scenario_names())
-MOST_REQUESTS = 64
-MOST_SLOTS = 65_536  # of the GPU pool, and of the CPU pool
-MOST_TOKENS = 20_000  # prompts as written and outputs as asked for, over all samples
 LONGEST_LINK = 6_000  # characters of the packed scenario
-MORE = "`kvlab run` on your own machine has no such limit."
 
 WORDS = {
     "recompute": "recompute",
@@ -108,25 +105,8 @@ def checked(raw: Raw) -> Scenario:
         names = ", ".join("none" if name is None else name for name in known)
         raise BadInput(f"model {str(model)[:40]!r}: this page runs {names}. {MORE}")
     scenario = scenario_from(raw, Path(), "scenario")
-    document = scenario.document
-    refuse_more(len(document["requests"]), MOST_REQUESTS, "requests")
-    tokens = sum(
-        request["n"] * (len(request["prompt"]) + request["max_tokens"])
-        for request in document["requests"]
-    )
-    refuse_more(tokens, MOST_TOKENS, "letters, token ids and outputs of all requests")
-    engine = document["engine"]
-    if not scenario.sized_at_run:
-        slots = engine["num_blocks"] * engine["block_size"]
-        refuse_more(slots, MOST_SLOTS, "slots in the GPU pool (blocks × positions)")
-    slots = engine["host_blocks"] * engine["block_size"]
-    refuse_more(slots, MOST_SLOTS, "slots in the CPU pool (blocks × positions)")
+    refuse_too_large(scenario)
     return scenario
-
-
-def refuse_more(number: int, most: int, what: str) -> None:
-    if number > most:
-        raise BadInput(f"{number:,} {what} are more than the {most:,} that this page runs. {MORE}")
 
 
 # Files

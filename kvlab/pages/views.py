@@ -10,7 +10,7 @@ from importlib.resources import files
 from kvlab.course.chapters import Chapter
 from kvlab.course.compare import made
 from kvlab.draw.chart_look import count
-from kvlab.runs.live import Progress
+from kvlab.runs.limits import Progress
 from kvlab.trace.document import Trace
 from kvlab.trace.narration import load_words
 

@@ -10,7 +10,8 @@ import ipywidgets
 from kvlab.draw.controls import button, flow, show_if
 from kvlab.draw.guard import Page, guarded
 from kvlab.pages import views
-from kvlab.runs.live import LiveRun, Progress
+from kvlab.runs.limits import Progress
+from kvlab.runs.live import LiveRun
 from kvlab.runs.run import Run, load_for
 from kvlab.runs.scenario import Scenario
 from kvlab.trace.document import Trace

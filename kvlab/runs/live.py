@@ -18,11 +18,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from kvlab.engine.report import StepReport
 from kvlab.errors import BadInput, memory_ran_out
+from kvlab.runs.limits import MOST_SECONDS, MOST_STEPS, Progress, Tally, TooLong
 from kvlab.runs.run import Run, load_for, run_scenario
 from kvlab.runs.scenario import Scenario
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("kvlab.runs.live")
 
 STATES = ("new", "loading", "running", "stopping", "done", "stopped", "failed")
-MOST_STEPS = 20_000
-MOST_SECONDS = 600.0
 BETWEEN_PROGRESS = 0.1  # seconds
 TURN = threading.Lock()
 """Runs of one process take turns: torch's number of threads, which a run sets, is the process's."""
@@ -43,28 +41,6 @@ TURN = threading.Lock()
 class Stopped(BaseException):
     """Raised in the run's thread to leave it. Not an Exception: the engine turns those that a model
     raises into requests that end with `error`."""
-
-
-class TooLong(BaseException):
-    """The run has come to a bound that its caller set; the text says which. Like Stopped."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run has got. `finished` of `requests` have ended; `tokens` were put out by all."""
-
-    step: int
-    events: int
-    finished: int
-    requests: int
-    tokens: int
-    seconds: float  # since the first step began
-
-    def __str__(self) -> str:
-        return (
-            f"step {self.step}, {self.finished} of {self.requests} requests finished, "
-            f"{self.tokens} tokens put out, {self.seconds:.1f} s"
-        )
 
 
 class LiveRun:
@@ -101,9 +77,8 @@ class LiveRun:
         self._on_progress, self._on_stopped = on_progress, on_stopped
         self._asked_to_stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._own = {request["id"] for request in scenario.document["requests"]}
-        self._events = self._finished = self._tokens = 0
-        self._began = self._told = 0.0
+        self._tally: Tally
+        self._told = 0.0
 
     def start(self) -> LiveRun:
         """Begin. Raises RuntimeError for a second call."""
@@ -143,8 +118,7 @@ class LiveRun:
         except Stopped:
             self._end("stopped", self._on_stopped)
         except TooLong as bound:
-            said = f"The run was broken off {bound}, before it came to its end: make it smaller."
-            self._end("failed", self._on_error, said)
+            self._end("failed", self._on_error, str(bound))
         except BadInput as error:
             self._end("failed", self._on_error, str(error))
         except BaseException as error:  # SystemExit, too: a thread would end without a word
@@ -169,7 +143,7 @@ class LiveRun:
         self._leave_if_asked()
         if self.state == "loading":
             self.state = "running"
-        self._began = time.perf_counter()
+        self._tally = Tally(self.scenario, self.most_steps, self.most_seconds)
         with self._heard_between_layers():
             run = run_scenario(self.scenario, self._after_step, self.model)
         self._leave_if_asked()
@@ -195,7 +169,7 @@ class LiveRun:
         def before_layer(*_: object) -> None:
             if threading.get_ident() == here:  # others may use the same model
                 self._leave_if_asked()
-                self._refuse_too_long()
+                self._tally.refuse_too_long()
 
         # Each layer begins with its norm, whether the model runs the layer itself or its packed twin.
         hooks = [
@@ -212,28 +186,11 @@ class LiveRun:
         if self._asked_to_stop.is_set():
             raise Stopped
 
-    def _refuse_too_long(self) -> None:
-        if time.perf_counter() - self._began > self.most_seconds:
-            raise TooLong(f"after {self.most_seconds:,.0f} seconds")
-
     def _after_step(self, report: StepReport) -> None:
-        self._events += len(report.events)
-        self._finished += len(self._own.intersection(report.finished))
-        self._tokens += sum(map(len, report.emitted.values()))
+        progress = self._tally.add(report)
         now = time.perf_counter()
         if now - self._told >= BETWEEN_PROGRESS:
             self._told = now
-            self._on_progress(
-                Progress(
-                    step=report.step,
-                    events=self._events,
-                    finished=self._finished,
-                    requests=len(self._own),
-                    tokens=self._tokens,
-                    seconds=now - self._began,
-                )
-            )
+            self._on_progress(progress)
         self._leave_if_asked()
-        self._refuse_too_long()
-        if report.step >= self.most_steps and self._finished < len(self._own):
-            raise TooLong(f"after {self.most_steps:,} steps")
+        self._tally.refuse_too_long()

@@ -22,11 +22,12 @@ from kvlab.pages.cost import Cost
 from kvlab.pages.dashboard import PAGES, Dashboard
 from kvlab.pages.delay import Delay
 from kvlab.pages.lab import Lab
-from kvlab.pages.lab_scenarios import MOST_REQUESTS, PRESETS, checked, pack, spec, unpack
+from kvlab.pages.lab_scenarios import PRESETS, checked, pack, spec, unpack
 from kvlab.pages.place import read_kept, read_query
 from kvlab.pages.scenario_form import LARGEST_FILE, LARGEST_SCENARIO
 from kvlab.pages.story import Story
 from kvlab.pages.visit import LivePanel, Visit
+from kvlab.runs.limits import MOST_REQUESTS
 from kvlab.runs.run import run_lesson
 from kvlab.runs.scenario import Scenario, load_scenario, scenario_from
 from kvlab.trace.facts import method_of

@@ -40,6 +40,7 @@ class TabRunner:
         self.clock = StepClock()
         self.about: dict[str, Any] = self.ask("about")
         self.block_size = 0
+        self.clock = StepClock()
         shape = self.about["shape"]
         self.vocab_size: int = shape["vocab"]
         self.context: int = shape["context"]
@@ -97,7 +98,8 @@ class TabRunner:
             for scheduled in batch
         ]
         ids = [scheduled.id for scheduled in batch for _ in scheduled.sampling]
-        chosen = self.ask("execute", shares)
+        with self.clock.work():
+            chosen = self.ask("execute", shares)
         return [Sampled(id, *one) for id, one in zip(ids, chosen, strict=True)]
 
     def copy_out(self, pairs: Pairs, *, before_last_write: bool = False) -> None:
@@ -111,17 +113,20 @@ class TabRunner:
 
     def _copy(self, method: str, *arguments: Any) -> None:
         try:
-            self.ask(method, *arguments)
+            with self.clock.work():
+                self.ask(method, *arguments)
         except Exception as error:  # a JavaScript error, whatever class the bridge gives it
             raise CopyError(str(error).splitlines()[0]) from error
 
     def fingerprints(self, blocks: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
-        return [tuple(layers) for layers in self.ask("fingerprints", list(blocks))]
+        with self.clock.aside():
+            return [tuple(layers) for layers in self.ask("fingerprints", list(blocks))]
 
     def costs(self) -> CostModel:
         """Rates of a pass over many tokens, a pass over one and copies each way, timed just now; one
         rate for products and attention."""
-        seconds = self.ask("timed", TIMED_TOKENS, TIMED_BLOCKS)
+        with self.clock.aside():
+            seconds = self.ask("timed", TIMED_TOKENS, TIMED_BLOCKS)
         shape, where = self.costed, self.about["device_name"]
         operations = shape.linear_operations(TIMED_TOKENS)
         operations += shape.attention_operations(TIMED_TOKENS)
@@ -169,6 +174,10 @@ class TabProbe:
         self._runner = runner
 
     def look(self, event: Event) -> list[dict[str, Any]]:
+        with self._runner.clock.aside():
+            return self._look(event)
+
+    def _look(self, event: Event) -> list[dict[str, Any]]:
         match event:
             case KvWritten():
                 return [self._written(event)]
