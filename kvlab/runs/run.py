@@ -170,14 +170,22 @@ def with_blocks_that_fit(
 ) -> tuple[Scenario, dict[str, Any]]:
     """`num_blocks: auto` beside a model: what fits in memory, but no more than the requests could
     ever hold. Raises BadInput when not one block fits."""
+    from kvlab.runtime.cuda.budget import LargestStep
     from kvlab.runtime.memory import MemoryPlan, budget_of, settle_blocks
 
     engine, config = scenario.document["engine"], loaded.config
+    lengths = [
+        min(len(request.prompt) + request.max_tokens, config.max_positions)
+        for request in scenario.requests(loaded.encode)
+        for _ in range(request.n)
+    ]
+    limits = {name: engine[name] for name in ("step_tokens", "chunk_tokens", "prefix_cache")}
     budget = budget_of(
         loaded,
         engine["block_size"],
+        LargestStep.of(lengths, **limits),
+        requests=len(lengths),
         host_blocks=engine["host_blocks"],
-        step_tokens=engine["step_tokens"],
     )
     plan = MemoryPlan(config, loaded.dtype, engine["block_size"], budget)
     needed = blocks_needed(scenario, loaded.encode, config.max_positions)

@@ -8,8 +8,9 @@ The budget is
     on the CPU   share x (free memory - weights) - host pool: weights may lie in a mapped file, whose
                  pages the system counts as free although every step reads them
     on CUDA      share x all of the device's memory - what is in use - the most that a pass of the
-                 model takes beside the weights, which a profiling pass finds out. The share is what
-                 vLLM calls gpu_memory_utilization.
+                 model takes beside the weights, which a profiling pass finds out - graphs and the
+                 memory that copies go through (kvlab.runtime.cuda.budget). The share is what vLLM
+                 calls gpu_memory_utilization. The host pool is main memory, to the byte.
 """
 
 from __future__ import annotations
@@ -22,18 +23,16 @@ import torch
 
 from kvlab.console import size
 from kvlab.engine.config import MOST_BLOCKS
-from kvlab.engine.request import ScheduledRequest
 from kvlab.errors import BadInput
 from kvlab.models.config import ModelConfig
 from kvlab.models.memory import available_memory, device_memory
+from kvlab.runtime.cuda.budget import LargestStep, graph_bytes, pass_bytes, staging_bytes
 
 if TYPE_CHECKING:
     from kvlab.models.loading import LoadedModel
 
 CPU_SHARE = 0.5
 CUDA_SHARE = 0.9
-MOST_PROFILED = 2_048
-"""Tokens of the profiling pass, where a step has no limit of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,61 +122,40 @@ def cpu_budget(free: int, weights: int, host_pool: int = 0, share: float = CPU_S
     return Budget(left, text + (f" - {size(host_pool)} of host pool" if host_pool else ""))
 
 
-def cuda_budget(total: int, free: int, beside: int, share: float = CUDA_SHARE) -> Budget:
-    """A share of the device, less what is in use (weights, other programs) and less what a pass of
-    the model takes beside the weights. All in bytes."""
+def cuda_budget(
+    total: int, free: int, a_pass: int, tokens: int, fixed: int, share: float = CUDA_SHARE
+) -> Budget:
+    """A share of the device, less what is in use (weights, other programs), less what a pass of the
+    model over so many `tokens` takes beside the weights, less what is `fixed`: graphs and staging
+    memory. All in bytes."""
     used = total - free
     text = (
-        f"{share:g} x {size(total)} - {size(used)} in use - {size(beside)} for a pass of the model"
+        f"{share:g} x {size(total)} - {size(used)} in use - {size(a_pass)} for a pass of "
+        f"{tokens:,} tokens - {size(fixed)} for graphs and copies"
     )
-    return Budget(int(share * total) - used - beside, text)
-
-
-def profile_pass(loaded: LoadedModel, block_size: int, tokens: int) -> int:
-    """Bytes that one pass over `tokens` positions takes on the device beside weights and pools.
-
-    torch keeps such memory for the next pass; it is given back to the device before this returns, so
-    that it is not counted twice.
-    """
-    from kvlab.engine.request import Sampling
-    from kvlab.runtime.model_runner import ModelRunner
-
-    blocks = -(-tokens // block_size)
-    runner = ModelRunner(
-        loaded, num_blocks=blocks, block_size=block_size, host_blocks=0, cuda_graphs=False
-    )
-    prompt = tuple(place % loaded.config.vocab_size for place in range(tokens))
-    batch = [ScheduledRequest("profile", prompt, 0, tuple(range(blocks)), (Sampling(),))]
-    torch.cuda.synchronize(loaded.device)
-    torch.cuda.reset_peak_memory_stats(loaded.device)
-    before = torch.cuda.memory_allocated(loaded.device)
-    runner.execute(batch)
-    torch.cuda.synchronize(loaded.device)
-    beside = torch.cuda.max_memory_allocated(loaded.device) - before
-    del runner
-    torch.cuda.empty_cache()
-    return beside
+    return Budget(int(share * total) - used - a_pass - fixed, text)
 
 
 def budget_of(
     loaded: LoadedModel,
     block_size: int,
+    step: LargestStep,
     *,
+    requests: int = 1,
     host_blocks: int = 0,
-    step_tokens: int | None = None,
     share: float | None = None,
 ) -> Budget:
-    """The budget beside a loaded model. `step_tokens`: the most that a step processes. Raises
-    BadInput where the system does not say how much memory is free."""
+    """The budget beside a loaded model, for steps as large as `step` and decode steps of up to so many
+    `requests`. Raises BadInput where the system does not say how much memory is free."""
     config, device = loaded.config, loaded.device
+    block = block_size * config.kv_values_per_token * loaded.dtype.itemsize
     if device.type == "cuda":
-        tokens = min(step_tokens or MOST_PROFILED, config.max_positions)
-        beside = profile_pass(loaded, block_size, tokens)
+        a_pass = pass_bytes(loaded, block_size, step)
+        fixed = staging_bytes(block, host_blocks) + graph_bytes(config, loaded.dtype, requests)
         free, total = torch.cuda.mem_get_info(device)
-        return cuda_budget(total, free, beside, share or CUDA_SHARE)
+        return cuda_budget(total, free, a_pass, step.tokens, fixed, share or CUDA_SHARE)
     weights = sum(values.nbytes for values in loaded.model.parameters())
-    host = host_blocks * block_size * config.kv_values_per_token * loaded.dtype.itemsize
-    return cpu_budget(free_memory(), weights, host, share or CPU_SHARE)
+    return cpu_budget(free_memory(), weights, host_blocks * block, share or CPU_SHARE)
 
 
 def free_memory() -> int:
@@ -266,7 +244,8 @@ def report(
     if length is not None and length > most:
         raise BadInput(f"--length {length:,}: {name} has a context of {most:,} tokens")
     if where.type == "cuda":
-        budget = budget_of(load_model(name, device=device, dtype=dtype), block_size, share=share)
+        loaded = load_model(name, device=device, dtype=dtype)
+        budget = budget_of(loaded, block_size, LargestStep.of([most]), share=share)
     else:
         budget = cpu_budget(free_memory(), weights, share=share or CPU_SHARE)
     yield "model", f"{name} in {dtype} on {where.type}"

@@ -26,6 +26,7 @@ from kvlab.engine.mover import CopyError, Pairs
 from kvlab.runtime.kv_cache import KVCache
 from kvlab.runtime.to_device import to_device
 
+LANES = 2
 STAGING_BYTES = 64 << 20
 """Of each lane. A copy that fits into both lanes leaves the model's stream at once."""
 
@@ -139,11 +140,12 @@ class Staged:
         self._device = device.data.device
         self._pool = by_block(device)
         self._host = by_block(host)
-        most = staging_bytes // max(1, device.bytes_per_block)
-        self._blocks = max(1, min(most, device.num_blocks, host.num_blocks))
+        most = min(device.num_blocks, host.num_blocks)
+        self._blocks = staged_blocks(device.bytes_per_block, most, staging_bytes)
         shape = (self._blocks, *self._pool.shape[1:])
         self._lanes = [
-            Lane(torch.empty(shape, dtype=self._pool.dtype, device=self._device)) for _ in range(2)
+            Lane(torch.empty(shape, dtype=self._pool.dtype, device=self._device))
+            for _ in range(LANES)
         ]
         self._arriving: dict[int, Mark] = {}
 
@@ -195,7 +197,7 @@ class Staged:
 
     def _pieces(self, pairs: Pairs) -> Iterator[tuple[Lane, Pairs]]:
         for number, start in enumerate(range(0, len(pairs), self._blocks)):
-            yield self._lanes[number % 2], pairs[start : start + self._blocks]
+            yield self._lanes[number % LANES], pairs[start : start + self._blocks]
 
     def _model_mark(self) -> Mark:
         if self._device.type != "cuda":
@@ -205,6 +207,12 @@ class Staged:
     def _model_waits(self, mark: Mark) -> None:
         if mark:
             torch.cuda.current_stream(self._device).wait_event(mark)
+
+
+def staged_blocks(bytes_per_block: int, most: int, staging_bytes: int = STAGING_BYTES) -> int:
+    """Blocks that a lane stages at a time: as many as fit into its memory, at least one and not more
+    than there are."""
+    return max(1, min(staging_bytes // max(1, bytes_per_block), most))
 
 
 def by_block(pool: KVCache) -> Tensor:

@@ -18,11 +18,10 @@ from kvlab.models.llama import Llama
 from kvlab.runtime.attention.launch import Decoding, first_line
 from kvlab.runtime.attention.paged import slot_of
 from kvlab.runtime.attention.triton_paged import TritonAttention, joined_tables
+from kvlab.runtime.cuda.budget import MOST_TABLE_ENTRIES, SIZES
 from kvlab.runtime.cuda.fused import FusedDecoder, Rows
 from kvlab.runtime.kv_cache import KVCache
 
-SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
-MOST_TABLE_ENTRIES = 1 << 20
 WARM_UPS = 2  # a kernel is compiled, and libraries make their workspaces, outside of a capture
 
 
