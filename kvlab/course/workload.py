@@ -9,7 +9,7 @@ from typing import Any
 
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.engine import Engine
-from kvlab.engine.events import BlockAllocated
+from kvlab.engine.events import BlockAllocated, Preempted, TokenDelivered
 from kvlab.engine.request import Request
 from kvlab.engine.stand_in import StandInRunner
 
@@ -92,17 +92,19 @@ def run(workload: Sequence[Asked], **settings: Any) -> dict[str, Any]:
     for number, asked in enumerate(workload):
         engine.add_request(asked.fresh(number))
     reports = engine.run()
-    allocations = (e for r in reports for e in r.events if isinstance(e, BlockAllocated))
+    events = [event for report in reports for event in report.events]
     processed = sum(report.tokens for report in reports)
     cached = sum(report.tokens_from_cache for report in reports)
-    requests = list(engine.requests.values())
+    sent = [event for event in events if isinstance(event, TokenDelivered)]
+    firsts = [event.step for event in sent if event.gap is None]
+    waited = sum(firsts) - sum(asked.arrival_step for asked in workload)
     return {
         "recompute_tax": sum(report.tokens_again for report in reports) / processed,
-        "preemptions": sum(request.preemptions for request in requests),
-        "ttft": sum(r.delivered_steps[0] - r.arrival_step for r in requests) / len(requests),
-        "longest_gap": max(max(request.gaps, default=0) for request in requests),
-        "goodput": sum(request.delivered for request in requests) / len(reports),
+        "preemptions": sum(isinstance(event, Preempted) for event in events),
+        "ttft": waited / len(workload),
+        "longest_gap": max((event.gap or 0 for event in sent), default=0),
+        "goodput": len(sent) / len(reports),
         "from_cache": cached / (processed + cached),
         "steps": len(reports),
-        "least_free": min(event.free for event in allocations),
+        "least_free": min(e.free for e in events if isinstance(e, BlockAllocated)),
     }

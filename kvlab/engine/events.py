@@ -12,7 +12,9 @@ narration catalogue. No event holds seconds: those are measured per step and kep
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, ClassVar
 
 
@@ -20,7 +22,7 @@ from typing import Any, ClassVar
 class Event:
     """Base of all events. `step` counts from 1."""
 
-    step: int
+    step: int = 0  # the log stamps it
 
     kind: ClassVar[str] = ""
 
@@ -29,11 +31,17 @@ class Event:
 
     def as_json(self) -> dict[str, Any]:
         """`kind` first, then the fields in order; tuples become lists when written."""
-        return {"kind": self.kind} | {
-            f.name: list(value) if isinstance(value, tuple) else value
-            for f in fields(self)
-            for value in (getattr(self, f.name),)
-        }
+        facts: dict[str, Any] = {"kind": self.kind}
+        for name in names_of(self.kind):
+            value = getattr(self, name)
+            facts[name] = list(value) if isinstance(value, tuple) else value
+        return facts
+
+
+@cache
+def names_of(kind: str) -> tuple[str, ...]:
+    """The fields of a kind of event, in order."""
+    return tuple(field.name for field in fields(event_kinds()[kind]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +215,7 @@ class Preempted(Event):
 
     `need_of` is the request that needed a block (None: an action asked for it). `victim` is the
     policy that chose it (`action`: a scenario named it), with the sentence key `why`. `method` is
-    what will be done; when the engine's method could not be had, `fallback` says why (host_full |
-    copy_failed). `reclaimable` of its `held` blocks become free.
+    what will be X `reclaimable` of its `held` blocks become free.
     """
 
     id: str
@@ -434,6 +441,17 @@ class Finished(Event):
     message: str | None
 
 
+@cache
 def event_kinds() -> dict[str, type[Event]]:
     """Every kind of event by its name in a trace."""
     return {cls.kind: cls for cls in Event.__subclasses__()}
+
+
+def event_from_json(facts: Mapping[str, Any]) -> Event:
+    """An event of ours as `as_json` wrote it (and a trace's `say` beside it, which is left out)."""
+    own: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in facts.items()
+        if name not in ("kind", "say")
+    }
+    return event_kinds()[facts["kind"]](**own)

@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kvlab.engine.request import Request
+
 
 class PolicyError(RuntimeError):
     """A victim function raised, or named a request that is not a candidate."""
@@ -26,6 +28,18 @@ class Candidate:
     max_tokens: int
     blocks: int
     reclaimable: int  # blocks that only this request refers to
+
+    @classmethod
+    def of(cls, request: Request, reclaimable: int) -> Candidate:
+        return cls(
+            id=request.id,
+            priority=request.priority,
+            computed=request.computed,
+            outputs=request.num_outputs,
+            max_tokens=request.max_tokens,
+            blocks=len(request.table),
+            reclaimable=reclaimable,
+        )
 
     @property
     def cost_score(self) -> float:
@@ -52,7 +66,7 @@ RANKS: dict[str, Callable[[Candidate], float]] = {
 
 STEADY = ("newest", "lowest_priority", "least_computed")
 """Policies that always leave the same request alone until it has got on: no two can take turns at
-robbing each other of a recovery that is not complete."""
+preempting each other in a recovery that is not complete."""
 
 
 class VictimPolicy:

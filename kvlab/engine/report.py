@@ -1,94 +1,75 @@
-"""What one step did and what it left behind, immutable."""
+"""What one step did, seen through its events."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from kvlab.engine.events import Event
+from kvlab.engine.events import (
+    Admitted,
+    Event,
+    Finished,
+    KvWritten,
+    Preempted,
+    Resumed,
+    TokenDelivered,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class Victim:
-    """A preemption: who, by which method, why, and what it freed.
-
-    `reclaimable` of its `blocks` became free (or will, when a copy is complete). `need_of` is the
-    request that needed a block; None when an action asked. `fallback` says why another method than
-    the engine's was used. Estimates are seconds, given by method `auto`.
-    """
-
-    id: str
-    method: str
-    why: str
-    need_of: str | None
-    reclaimable: int
-    blocks: int
-    fallback: str | None = None
-    recompute_s: float | None = None
-    swap_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """A running request that could not be scheduled: the blocks it needs and why it has none."""
-
-    id: str
-    needs: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class CopyProgress:
-    """Blocks moved in this step for a request. direction: out | in; done: the copy is complete."""
-
-    id: str
-    direction: str
-    blocks: int
-    done: bool
+E = TypeVar("E", bound=Event)
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One step of the engine. Lists keep the order in which things happened; counts are tokens."""
+    """The events of one step. Lists keep the order in which things happened; counts are tokens."""
 
     step: int
-    scheduled: Mapping[str, int]
-    admitted: tuple[str, ...]
-    resumed: tuple[str, ...]
-    finished: tuple[str, ...]
-    victims: tuple[Victim, ...]
-    stalled: tuple[Stall, ...]
-    copies: tuple[CopyProgress, ...]
-    tokens_first: int
-    tokens_again: int
-    tokens_from_cache: int
-    emitted: Mapping[str, tuple[int, ...]]
     events: tuple[Event, ...]
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def scheduled(self) -> dict[str, int]:
+        """Rows of each request that went through the model."""
+        rows: dict[str, int] = {}
+        for event in self.of(KvWritten):
+            rows[event.id] = rows.get(event.id, 0) + event.last - event.first + 1
+        return rows
 
     @property
     def tokens(self) -> int:
         """Rows that went through the model."""
-        return self.tokens_first + self.tokens_again
+        return _positions(self.of(KvWritten))
+
+    @property
+    def tokens_again(self) -> int:
+        """Those of them that had been computed before."""
+        return _positions(event for event in self.of(KvWritten) if event.why == "rebuilt")
+
+    @property
+    def tokens_from_cache(self) -> int:
+        """History that needed no computing, since its blocks were found by their prefix."""
+        found = [event.from_cache for event in self.of(Admitted)]
+        return sum(found) + sum(event.from_cache for event in self.of(Resumed))
+
+    @property
+    def preempted(self) -> list[str]:
+        return [event.id for event in self.of(Preempted)]
+
+    @property
+    def finished(self) -> list[str]:
+        return [event.id for event in self.of(Finished)]
+
+    @property
+    def emitted(self) -> dict[str, list[int]]:
+        """The tokens that each user received."""
+        sent: dict[str, list[int]] = {}
+        for event in self.of(TokenDelivered):
+            sent.setdefault(event.id, []).append(event.token)
+        return sent
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Who holds what between two steps. Block counts; tables in logical order; lengths in tokens.
-
-    free + blocks in any table + in_flight = all blocks. `cached` of the free ones can still be found
-    by their prefix. `reserved_unused` blocks are held for positions not scheduled yet.
-    """
-
-    running: tuple[str, ...]
-    waiting: tuple[str, ...]
-    paused: tuple[str, ...]
-    free: int
-    cached: int
-    in_flight: int
-    reserved_unused: int
-    host_free: int
-    blocks: Mapping[str, tuple[int, ...]]
-    kv: Mapping[str, int]
-    host_blocks: Mapping[str, tuple[int, ...]]
-    host_kv: Mapping[str, int]
-    history: Mapping[str, int]
+def _positions(written: Iterable[KvWritten]) -> int:
+    return sum(event.last - event.first + 1 for event in written)

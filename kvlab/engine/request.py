@@ -44,12 +44,12 @@ class Sampling:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Request:
-    """One request and its counters.
+    """One request: what was asked, and what scheduling needs to know of it.
 
-    Four numbers that people confuse stay apart: `history` (prompt and selected outputs) is
-    len(history); `computed` counts positions whose KV is on the GPU; `delivered` counts outputs that
-    the user has; len(table) is the blocks held. While a request decodes, computed lags history by
-    one: the token just selected has no KV until it is processed as the next input.
+    Numbers that people confuse stay apart: len(history) counts prompt and selected outputs;
+    `computed` counts positions whose KV is on the GPU; len(table) is the blocks held. While a request
+    decodes, computed lags history by one: the token just selected has no KV until it is processed as
+    the next input. What is told of a request afterwards is counted from the events.
 
     Raises BadInput for an empty prompt, or max_tokens or n below 1.
     """
@@ -68,24 +68,19 @@ class Request:
     history: list[int] = field(init=False)
     computed: int = field(default=0, init=False)
     ever_computed: int = field(default=0, init=False)  # positions below were computed at least once
-    delivered: int = field(default=0, init=False)
     table: list[int] = field(default_factory=list, init=False)
     host_table: list[int] = field(default_factory=list, init=False)
     host_kv: int = field(default=0, init=False)  # positions in the host blocks
     prefix_hashes: list[bytes] = field(default_factory=list, init=False)  # of full history blocks
     hashed_blocks: int = field(default=0, init=False)  # leading table blocks in the prefix index
     paused_for: str | None = field(default=None, init=False)  # id in need; None: an action's pause
+    recovering: bool = field(default=False, init=False)  # resumed, and no output since
+    preempted_in_recovery: bool = field(default=False, init=False)  # and no output since
 
-    text: str = field(default="", init=False)
-    logprobs: list[float] = field(default_factory=list, init=False)
-    delivered_steps: list[int] = field(default_factory=list, init=False)
-    preemptions: int = field(default=0, init=False)
-    recomputed: int = field(default=0, init=False)
-    from_cache: int = field(default=0, init=False)
-    gaps: list[int] = field(default_factory=list, init=False)  # steps between deliveries
-    recoveries: list[int] = field(default_factory=list, init=False)  # of each gap; 0: not preempted
-    resumed_step: int | None = field(default=None, init=False)  # since the last delivered token
-    robbed: bool = field(default=False, init=False)  # preempted while it recovered, no token since
+    delivered_step: int | None = field(default=None, init=False)  # of the newest output
+    logprobs: list[float] = field(
+        default_factory=list, init=False
+    )  # no event holds what is measured
     finish_reason: str | None = field(default=None, init=False)
     message: str | None = field(default=None, init=False)
 
@@ -144,39 +139,9 @@ class Request:
         return self.state not in (RequestState.PENDING, RequestState.FINISHED)
 
     @property
-    def has_run(self) -> bool:
-        """It was in the batch before: coming back is a resume, not an admission."""
-        return self.preemptions > 0
-
-    @property
     def most_kv(self) -> int:
         """Positions that KV can be needed for: the last output is never processed."""
         return len(self.prompt) + self.max_tokens - 1
-
-    def note_gap(self, gap: int, recovery: int) -> None:
-        """Steps since the delivery before, and how many of them were recovery from a preemption.
-
-        Recovery runs from the step in which the request resumed to the one that delivers; what is
-        left of such a gap was waiting. A gap without a preemption is decoding.
-        """
-        self.gaps.append(gap)
-        self.recoveries.append(recovery)
-
-    @property
-    def recovery_steps(self) -> int:
-        return sum(self.recoveries)
-
-    @property
-    def waiting_steps(self) -> int:
-        return sum(gap - back for gap, back in zip(self.gaps, self.recoveries, strict=True) if back)
-
-    @property
-    def split_gaps(self) -> list[dict[str, int]]:
-        """Each gap as {waiting, recovery, decoding}, in steps."""
-        return [
-            {"waiting": gap - back if back else 0, "recovery": back, "decoding": 0 if back else gap}
-            for gap, back in zip(self.gaps, self.recoveries, strict=True)
-        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from kvlab.engine.cost_model import CostModel
 from kvlab.engine.request import Request
-from kvlab.engine.swap import Swap
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Resumption:
     """The method for one victim; `fallback` says why it is not the one that was asked for.
 
     The estimates are seconds from the cost model of method `auto`, else None.
@@ -26,41 +25,31 @@ class Choice:
 class ResumeMethod:
     """Chooses per victim, within what the host pool can hold.
 
-    `costs` is asked once, when `auto` first needs it: measuring takes a moment.
+    `measure` is asked once, when `auto` first needs it: measuring takes a moment.
     """
 
-    def __init__(self, method: str, swap: Swap, costs: Callable[[], CostModel]) -> None:
+    def __init__(self, method: str, measure: Callable[[], CostModel]) -> None:
         self.method = method  # may be another later in a run
-        self._swap = swap
-        self._measure = costs
-        self._costs: CostModel | None = None
+        self.costs: CostModel | None = None  # where `auto` has used one
+        self._measure = measure
 
-    @property
-    def costs(self) -> CostModel | None:
-        """The cost model, where `auto` has used one."""
-        return self._costs
-
-    def choose(self, request: Request, asked: str | None = None) -> Choice:
+    def choose(
+        self, request: Request, to_store: int, host_free: int, asked: str | None = None
+    ) -> Resumption:
         """The method for `request`; `asked` (an action's) goes before the engine's own.
 
-        Without KV there is nothing to store. Swap falls back to recompute when the host pool has no
-        room for the request's KV; so does auto, with both estimates given all the same.
+        `to_store` blocks would be copied. Without KV there is nothing to store. Swap falls back to
+        recompute when the host pool has no room; so does auto, with both estimates given all the same.
         """
         method = asked or self.method
-        if method not in ("swap", "auto") or not request.computed:
-            return Choice("recompute")
-        fallback = None if self._swap.fits(request) else "host_full"
+        if method not in ("swap", "auto") or not to_store:
+            return Resumption("recompute")
+        fallback = "host_full" if to_store > host_free else None
         if method == "swap":
-            return Choice("recompute" if fallback else "swap", fallback)
-        recompute_s, swap_s = self._estimates(request)
-        cheaper = "swap" if swap_s < recompute_s else "recompute"
-        if cheaper == "swap" and fallback:
-            return Choice("recompute", fallback, recompute_s, swap_s)
-        return Choice(cheaper, None, recompute_s, swap_s)
-
-    def _estimates(self, request: Request) -> tuple[float, float]:
-        self._costs = self._costs or self._measure()
-        return (
-            self._costs.recompute_seconds(request.computed),
-            self._costs.swap_seconds(self._swap.blocks_to_store(request)),
-        )
+            return Resumption("recompute" if fallback else "swap", fallback)
+        self.costs = self.costs or self._measure()
+        recompute_s = self.costs.recompute_seconds(request.computed)
+        swap_s = self.costs.swap_seconds(to_store)
+        if recompute_s <= swap_s:
+            return Resumption("recompute", None, recompute_s, swap_s)
+        return Resumption("recompute" if fallback else "swap", fallback, recompute_s, swap_s)

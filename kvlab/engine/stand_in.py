@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Sequence
 
 from kvlab.engine.cost_model import MODELLED, CostModel
-from kvlab.engine.mover import Pairs
 from kvlab.engine.request import Batch, Sampled
+from kvlab.engine.runner import Pairs
 
 
 class StandInText:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from kvlab.engine.config import MOST_BLOCKS, MOST_SLOTS
 from kvlab.engine.engine import Engine
-from kvlab.engine.mover import Runner
 from kvlab.engine.report import StepReport
+from kvlab.engine.runner import Runner
 from kvlab.engine.stand_in import StandInRunner
 from kvlab.errors import BadInput
 from kvlab.runs.scenario import Scenario, load_scenario
 from kvlab.runtime.clock import StepClock
 from kvlab.trace.document import Trace
-from kvlab.trace.recorder import Probe, Recorder
+from kvlab.trace.recorder import Recorder, ValueProbe
 
 if TYPE_CHECKING:
     from kvlab.models.loading import LoadedModel
@@ -48,7 +48,7 @@ class Ground:
 
     scenario: Scenario
     runner: Runner
-    probe: Probe | None
+    probe: ValueProbe | None
     encode: Callable[[str], list[int]]
     token_text: Callable[[int], str]
     run: dict[str, Any]

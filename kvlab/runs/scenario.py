@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from kvlab.engine.actions import Action, Change
+from kvlab.engine.actions import Action, SettingChange
 from kvlab.engine.config import MOST_BLOCKS, MOST_SLOTS, EngineConfig
 from kvlab.engine.request import Request, Sampling
 from kvlab.errors import BadInput, NotSupportedYet
@@ -112,7 +112,7 @@ class Scenario:
         return [request_from(raw, encode) for raw in self.document["requests"]]
 
     @property
-    def actions(self) -> list[Action | Change]:
+    def actions(self) -> list[Action | SettingChange]:
         return [action for raw in self.document["actions"] for action in actions_from(raw)]
 
     @property
@@ -150,11 +150,11 @@ def request_from(raw: dict[str, Any], encode: Any) -> Request:
     )
 
 
-def actions_from(raw: dict[str, Any]) -> list[Action | Change]:
+def actions_from(raw: dict[str, Any]) -> list[Action | SettingChange]:
     """What the engine is to do for one checked entry of `actions`."""
     step = raw["step"]
     if SET in raw:
-        return [Change(step=step, setting=key, value=raw[SET][key]) for key in raw[SET]]
+        return [SettingChange(step=step, setting=key, value=raw[SET][key]) for key in raw[SET]]
     verb = next(verb for verb in VERBS if verb in raw)
     return [Action(step=step, action=verb, id=raw[verb], method=raw.get("method"))]
 

@@ -24,8 +24,8 @@ import torch
 
 import kvlab
 from kvlab.engine.cost_model import CostModel, Machine, ModelShape
-from kvlab.engine.mover import Runner
 from kvlab.engine.request import ScheduledRequest
+from kvlab.engine.runner import Runner
 from kvlab.errors import BadInput
 from kvlab.files.write import write_whole
 from kvlab.models.cache import cache_folder

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from kvlab.engine.cost_model import CostModel
-from kvlab.engine.mover import Pairs, TextStream
 from kvlab.engine.request import Batch, Sampled, Sampling, ScheduledRequest
+from kvlab.engine.runner import Pairs, TextStream
 from kvlab.errors import BadInput
 from kvlab.models.loading import LoadedModel
 from kvlab.runtime.attention import choose_attention

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from kvlab.engine.mover import Pairs
+from kvlab.engine.runner import Pairs
 from kvlab.runtime.kv_cache import KVCache
 
 

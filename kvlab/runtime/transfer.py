@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kvlab.engine.mover import CopyError, Pairs
+from kvlab.engine.runner import CopyError, Pairs
 from kvlab.runtime.kv_cache import KVCache
 from kvlab.runtime.to_device import to_device
 

@@ -57,7 +57,7 @@ def check_story(document: Document, what: str) -> None:
     entries = document["summary"]["per_step"]
     if [entry["step"] for entry in entries] != [step["step"] for step in document["steps"]]:
         raise BadInput(f"{what}: summary.per_step has other steps than the trace.")
-    story = Story(document)
+    story = EventsChecked(document)
     for place, step in enumerate(document["steps"]):
         story.begin()
         for at in range(step["first"], step["end"]):
@@ -90,7 +90,7 @@ def check_steps(document: Document, what: str) -> None:
         raise BadInput(f"{what}: the steps cover {end} of {len(events)} events.")
 
 
-class Story:
+class EventsChecked:
     """The state while the events are told, and what the current step has brought so far."""
 
     def __init__(self, document: Document) -> None:
@@ -341,9 +341,11 @@ def refuse_numbers(event: EventJson) -> None:
                 need(least <= number <= LARGEST, f"{field} = {number}")
 
 
-CHECKS = {kind: getattr(Story, kind) for kind in replay.CHANGES if kind in vars(Story)} | {
-    "scheduled": Story.scheduled_,
-    "unscheduled": Story.unscheduled,
-    "swap_out_advanced": Story.advanced,
-    "swap_in_advanced": Story.advanced,
+CHECKS = {
+    kind: getattr(EventsChecked, kind) for kind in replay.CHANGES if kind in vars(EventsChecked)
+} | {
+    "scheduled": EventsChecked.scheduled_,
+    "unscheduled": EventsChecked.unscheduled,
+    "swap_out_advanced": EventsChecked.advanced,
+    "swap_in_advanced": EventsChecked.advanced,
 }

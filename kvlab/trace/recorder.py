@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import kvlab
 from kvlab.engine.engine import Engine
 from kvlab.engine.events import Event
-from kvlab.engine.report import Snapshot, StepReport
+from kvlab.engine.report import StepReport
 from kvlab.trace.document import FORMAT, VERSION, Trace
 from kvlab.trace.narration import key
 from kvlab.trace.summary import RunFacts, summarise
 
 
-class Probe(Protocol):
+class ValueProbe(Protocol):
     """Looks at the values that really lie in the KV pool."""
 
     def look(self, event: Event) -> list[dict[str, Any]]:
@@ -26,11 +26,9 @@ class Recorder:
     """Collects a run step by step. `probe` is None when values are not looked at (no model, or a
     run too large for it)."""
 
-    def __init__(self, engine: Engine, probe: Probe | None) -> None:
+    def __init__(self, engine: Engine, probe: ValueProbe | None) -> None:
         self._engine = engine
         self._probe = probe
-        self._reports: list[StepReport] = []
-        self._states: list[Snapshot] = []
         self._events: list[dict[str, Any]] = []
         self._steps: list[dict[str, Any]] = []
         self._measurements: list[dict[str, Any]] = []
@@ -61,8 +59,6 @@ class Recorder:
                 "scheduling_seconds": scheduling,
             }
         )
-        self._reports.append(report)
-        self._states.append(self._engine.snapshot())
 
     def _spent(self, kind: str) -> float:
         return sum(step[kind] for step in self._steps)
@@ -76,7 +72,7 @@ class Recorder:
         bytes_per_block: int,
     ) -> Trace:
         """The document of all that was recorded. `run` and `model` are its parts of those names."""
-        config = self._engine.config
+        config, costs = self._engine.config, self._engine.costs
         requests = list(self._engine.requests.values())
         tokens = sorted({token for request in requests for token in request.history})
         facts = RunFacts(
@@ -86,34 +82,33 @@ class Recorder:
             dtype=run["dtype"],
             seconds=self._spent("seconds"),
             scheduling_seconds=self._spent("scheduling_seconds"),
-            bytes_per_block=bytes_per_block,
+            batch=self._engine.scheduler.order,
+            logprobs={request.id: request.logprobs for request in requests},
+            costs=None if costs is None else costs.as_json(),
         )
-        return Trace(
-            {
-                "format": FORMAT,
-                "version": VERSION,
-                "kvlab": kvlab.__version__,
-                "recorded": False,
-                "scenario": scenario,
-                "run": run,
-                "model": model,
-                "pool": {
-                    "num_blocks": config.num_blocks,
-                    "block_size": config.block_size,
-                    "host_blocks": config.host_blocks,
-                    "kv_bytes_per_block": bytes_per_block,
-                },
-                "requests": [
-                    {"id": r.id, "prompt": list(r.prompt), "max_tokens": r.max_tokens}
-                    for r in requests
-                ],
-                "tokens": {str(token): token_text(token) for token in tokens},
-                "events": self._events,
-                "steps": self._steps,
-                "measurements": self._measurements,
-                "summary": summarise(facts, self._engine, self._reports, self._states),
-            }
-        )
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "kvlab": kvlab.__version__,
+            "recorded": False,
+            "scenario": scenario,
+            "run": run,
+            "model": model,
+            "pool": {
+                "num_blocks": config.num_blocks,
+                "block_size": config.block_size,
+                "host_blocks": config.host_blocks,
+                "kv_bytes_per_block": bytes_per_block,
+            },
+            "requests": [
+                {"id": r.id, "prompt": list(r.prompt), "max_tokens": r.max_tokens} for r in requests
+            ],
+            "tokens": {str(token): token_text(token) for token in tokens},
+            "events": self._events,
+            "steps": self._steps,
+            "measurements": self._measurements,
+        }
+        return Trace(document | {"summary": summarise(facts, document)})
 
 
 def event_json(event: Event) -> dict[str, Any]:

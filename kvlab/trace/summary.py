@@ -1,4 +1,4 @@
-"""The numbers of a run, as `kvlab run --summary` prints them.
+"""The numbers of a run, as `kvlab run --summary` prints them: a view over its events.
 
 Steps and seconds stay apart. Lengths and totals count tokens, blocks where named, bytes where named.
 
@@ -6,24 +6,36 @@ Steps and seconds stay apart. Lengths and totals count tokens, blocks where name
     waste_slots   mean over the steps of slots in block tables without KV in them
     recompute_tax tokens computed again / tokens processed
     goodput       output tokens delivered, per step and per second
+
+A request with several samples of its prompt (n > 1) counts what happened to all of them; `output`,
+`text`, `finish_reason`, `message`, `ttft_steps`, `gaps_steps` and `gaps` are its first sample's.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import kvlab
-from kvlab.engine.engine import Engine
-from kvlab.engine.report import Snapshot, StepReport
-from kvlab.engine.request import Request
+from kvlab.engine.events import event_from_json
+from kvlab.engine.thrashing import ThrashingWatch
+from kvlab.trace import replay
+from kvlab.trace.changes import State
+from kvlab.trace.gaps import Gap, gaps
+
+Event = Mapping[str, Any]
+Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a summary says of the run as a whole."""
+    """What a summary says of the run that its events do not.
+
+    `batch`: who is running, waiting and paused after the last step. `logprobs` of each request's
+    outputs, and `costs`, the rates that method `auto` decided by, were measured.
+    """
 
     scenario: str
     model: str | None
@@ -31,87 +43,30 @@ class RunFacts:
     dtype: str
     seconds: float
     scheduling_seconds: float
-    bytes_per_block: int
+    batch: Mapping[str, Sequence[str]]
+    logprobs: Mapping[str, list[float]]
+    costs: dict[str, Any] | None
 
 
-def step_entry(report: StepReport, state: Snapshot) -> dict[str, Any]:
-    """One entry of `per_step`: what the step did and the state after it."""
-    return {
-        "step": report.step,
-        "running": list(state.running),
-        "waiting": list(state.waiting),
-        "paused": list(state.paused),
-        "scheduled": dict(report.scheduled),
-        "admitted": list(report.admitted),
-        "resumed": list(report.resumed),
-        "finished": list(report.finished),
-        "emitted": {id: list(tokens) for id, tokens in report.emitted.items()},
-        "preempted": [
-            {
-                "id": victim.id,
-                "method": victim.method,
-                "reclaimable": victim.reclaimable,
-                "blocks": victim.blocks,
-                "why": victim.fallback or victim.why,
-                "need_of": victim.need_of,
-                "estimates": None
-                if victim.recompute_s is None
-                else {"recompute_s": victim.recompute_s, "swap_s": victim.swap_s},
-            }
-            for victim in report.victims
-        ],
-        "stalled": [
-            {"id": stall.id, "needs": stall.needs, "why": stall.why} for stall in report.stalled
-        ],
-        "free": state.free,
-        "cached": state.cached,
-        "in_flight": state.in_flight,
-        "reserved_unused": state.reserved_unused,
-        "host_free": state.host_free,
-        "copies": [
-            {"id": c.id, "direction": c.direction, "blocks": c.blocks, "done": c.done}
-            for c in report.copies
-        ],
-        "blocks": {id: list(table) for id, table in state.blocks.items()},
-        "kv": dict(state.kv),
-        "host_blocks": {id: list(table) for id, table in state.host_blocks.items()},
-        "host_kv": dict(state.host_kv),
-        "history": dict(state.history),
-    }
+def summarise(facts: RunFacts, document: Document) -> dict[str, Any]:
+    """The whole summary; names and meanings are a contract, keys may only be added.
 
-
-def request_entry(samples: Sequence[Request]) -> dict[str, Any]:
-    """One request's outcome; with several samples of its prompt, the first one's and all outputs."""
-    request = samples[0]
-    steps = request.delivered_steps
-    more = {"samples": [sample.outputs for sample in samples]} if len(samples) > 1 else {}
-    return more | {
-        "output": request.outputs,
-        "text": request.text,
-        "finish_reason": request.finish_reason,
-        "message": request.message,
-        "ttft_steps": steps[0] - request.arrival_step if steps else None,
-        "gaps_steps": request.gaps,
-        "gaps": request.split_gaps,
-        "waiting_steps": request.waiting_steps,
-        "recovery_steps": request.recovery_steps,
-        "preemptions": request.preemptions,
-        "recomputed": request.recomputed,
-        "from_cache": request.from_cache,
-        "logprobs": list(request.logprobs),
-    }
-
-
-def summarise(
-    facts: RunFacts, engine: Engine, reports: Sequence[StepReport], states: Sequence[Snapshot]
-) -> dict[str, Any]:
-    """The whole summary; names and meanings are a contract, keys may only be added."""
-    size, blocks = engine.config.block_size, engine.config.num_blocks
-    processed = sum(report.tokens for report in reports)
-    again = sum(report.tokens_again for report in reports)
-    delivered = sum(request.delivered for request in engine.requests.values())
-    out, back = engine.blocks_swapped
-    waste = [sum(len(s.blocks[id]) * size - s.kv[id] for id in s.blocks) for s in states]
+    `document` has the parts pool, requests, events and steps of a trace.
+    """
+    pool, events = document["pool"], document["events"]
+    states = list(step_entries(document, facts.batch))
+    written = [event for event in events if event["kind"] == "kv_written"]
+    processed = positions(written)
+    again = positions(event for event in written if event["why"] == "rebuilt")
+    delivered = sum(event["kind"] == "token_delivered" for event in events)
+    out, back = (moved(events, direction) for direction in ("out", "in"))
+    waste = [
+        sum(
+            len(state["blocks"][id]) * pool["block_size"] - state["kv"][id]
+            for id in state["blocks"]
+        )
+        for state in states
+    ]
     return {
         "schema": "kvlab-summary/1",
         "kvlab": kvlab.__version__,
@@ -122,37 +77,255 @@ def summarise(
         "dtype": facts.dtype,
         "seconds": facts.seconds,
         "scheduling_seconds": facts.scheduling_seconds,
-        "steps": len(reports),
-        "per_step": [step_entry(r, s) for r, s in zip(reports, states, strict=True)],
-        "preemptions": sum(len(report.victims) for report in reports),
+        "steps": len(states),
+        "per_step": states,
+        "preemptions": sum(event["kind"] == "preempted" for event in events),
         "tokens_processed": processed,
         "tokens_recomputed": again,
-        "tokens_from_cache": sum(report.tokens_from_cache for report in reports),
+        "tokens_from_cache": sum(event.get("from_cache", 0) for event in events),
         "blocks_swapped_out": out,
         "blocks_swapped_in": back,
-        "bytes_swapped_out": out * facts.bytes_per_block,
-        "bytes_swapped_in": back * facts.bytes_per_block,
+        "bytes_swapped_out": out * pool["kv_bytes_per_block"],
+        "bytes_swapped_in": back * pool["kv_bytes_per_block"],
         "blocks_shared_max": max(map(shared_blocks, states)),
         "recompute_tax": again / processed if processed else 0.0,
-        "goodput_per_step": delivered / len(reports),
+        "goodput_per_step": delivered / len(states),
         "goodput_per_second": delivered / facts.seconds if facts.seconds else None,
-        "occupancy": sum(1 - s.free / blocks for s in states) / len(states),
+        "occupancy": sum(1 - s["free"] / pool["num_blocks"] for s in states) / len(states),
         "waste_slots": sum(waste) / len(states),
-        "storms": [
-            {"from": storm.first, "to": storm.last, "redone": storm.redone, "new": storm.new}
-            for storm in engine.storms
-        ],
+        "storms": thrashing(document),
         "damage": [
-            {"request": found.id, "layer": layer, "block": found.block, "why": found.why}
-            for found in engine.damage
-            for layer in found.layers
+            {"request": event["id"], "layer": layer, "block": event["block"], "why": event["why"]}
+            for event in events
+            if event["kind"] == "damage_found"
+            for layer in event["layers"]
         ],
-        "costs": None if engine.costs is None else engine.costs.as_json(),
-        "requests": {id: request_entry(engine.samples(id)) for id in engine.asked},
+        "costs": facts.costs,
+        "requests": request_entries(document, facts.logprobs),
     }
 
 
-def shared_blocks(state: Snapshot) -> int:
+def positions(written: Iterable[Event]) -> int:
+    """Of `kv_written` events."""
+    return sum(event["last"] - event["first"] + 1 for event in written)
+
+
+def moved(events: Iterable[Event], direction: str) -> int:
+    """Blocks copied out of the GPU pool, or in."""
+    kind = f"swap_{direction}_advanced"
+    return sum(len(event["blocks"]) for event in events if event["kind"] == kind)
+
+
+def shared_blocks(state: Mapping[str, Any]) -> int:
     """Blocks that stand in more than one table."""
-    held = Counter(block for table in state.blocks.values() for block in table)
+    held = Counter(block for table in state["blocks"].values() for block in table)
     return sum(count > 1 for count in held.values())
+
+
+def thrashing(document: Document) -> list[dict[str, int]]:
+    """The contract's `storms`."""
+    watch = ThrashingWatch(document["pool"]["block_size"])
+    kinds = {kind.kind for kind in ThrashingWatch.counted}
+    for step in document["steps"]:
+        events = document["events"][step["first"] : step["end"]]
+        watch.see(step["step"], [event_from_json(e) for e in events if e["kind"] in kinds])
+    return [
+        {"from": spell.first, "to": spell.last, "redone": spell.redone, "new": spell.new}
+        for spell in watch.found
+    ]
+
+
+# Steps.
+
+
+def step_entries(
+    document: Document, batch: Mapping[str, Sequence[str]]
+) -> Iterator[dict[str, Any]]:
+    """The entries of `per_step`: what each step did and the state after it.
+
+    The order in which requests run and wait is what the next step begins with, after the last one
+    `batch`.
+    """
+    pool, steps, events = document["pool"], document["steps"], document["events"]
+    state = replay.empty_state(pool["num_blocks"], pool["block_size"], pool["host_blocks"])
+    starts = [event for event in events if event["kind"] == "step_started"]
+    cached: set[int] = set()  # free blocks that can still be found by their prefix
+    for step, after in zip(steps, [*starts[1:], batch], strict=True):
+        own = events[step["first"] : step["end"]]
+        for event in own:
+            replay.apply(state, event)
+            if event["kind"] in ("block_allocated", "block_shared"):
+                cached.difference_update(event["blocks"])
+            elif event["kind"] == "block_copied":
+                cached.discard(event["block"])
+            elif event["kind"] == "block_released":
+                cached.update(event["cached"])
+        entry = {"step": step["step"]}
+        entry |= {name: list(after[name]) for name in ("running", "waiting", "paused")}
+        entry |= what_happened(own)
+        entry |= what_is_held(state, pool["block_size"])
+        yield entry | {"cached": len(cached)}
+
+
+def what_happened(events: Sequence[Event]) -> dict[str, Any]:
+    """The part of a step's entry that its events alone tell."""
+    found: dict[str, Any] = {
+        "scheduled": {},
+        "admitted": [],
+        "resumed": [],
+        "finished": [],
+        "emitted": {},
+        "preempted": [],
+        "stalled": [],
+        "copies": [],
+    }
+    for event in events:
+        id, kind = event.get("id"), event["kind"]
+        if kind == "kv_written":
+            rows = found["scheduled"]
+            rows[id] = rows.get(id, 0) + event["last"] - event["first"] + 1
+        elif kind in ("admitted", "resumed", "finished"):
+            if id not in found[kind]:  # a copy in that fails at once may be resumed again
+                found[kind].append(id)
+        elif kind == "token_delivered":
+            found["emitted"].setdefault(id, []).append(event["token"])
+        elif kind == "preempted":
+            found["preempted"].append(preemption(event, events))
+        elif kind == "stalled":
+            found["stalled"].append({name: event[name] for name in ("id", "needs", "why")})
+        elif kind in ("swap_out_advanced", "swap_in_advanced"):
+            direction, done = kind.split("_")[1], event["done"] == event["total"]
+            found["copies"].append(
+                {"id": id, "direction": direction, "blocks": len(event["blocks"]), "done": done}
+            )
+    return found
+
+
+def preemption(event: Event, of_step: Iterable[Event]) -> dict[str, Any]:
+    """What became of a preemption in its step: a copy may break off that was to store its KV."""
+    failed = any(
+        other["kind"] == "copy_failed" and (other["id"], other["why"]) == (event["id"], "out")
+        for other in of_step
+    )
+    estimates = {name: event[name] for name in ("recompute_s", "swap_s")}
+    return {
+        "id": event["id"],
+        "method": "recompute" if failed else event["method"],
+        "reclaimable": event["reclaimable"],
+        "blocks": event["held"],
+        "why": "copy_failed" if failed else event["fallback"] or event["why"],
+        "need_of": event["need_of"],
+        "estimates": None if event["recompute_s"] is None else estimates,
+    }
+
+
+def what_is_held(state: State, block_size: int) -> dict[str, Any]:
+    """The part of a step's entry that is the state after it."""
+    live = {id: r for id, r in state["requests"].items() if r["state"] != "finished"}
+    on_gpu = {id: request for id, request in live.items() if request["table"]}
+    on_host = {id: request for id, request in live.items() if request["host_table"]}
+    used = sum(-(-request["kv"] // block_size) for request in on_gpu.values())
+    return {
+        "free": state["free"],
+        "in_flight": state["in_flight"],
+        "reserved_unused": sum(len(request["table"]) for request in on_gpu.values()) - used,
+        "host_free": state["host_free"],
+        "blocks": {id: list(request["table"]) for id, request in on_gpu.items()},
+        "kv": {id: request["kv"] for id, request in on_gpu.items()},
+        "host_blocks": {id: list(request["host_table"]) for id, request in on_host.items()},
+        "host_kv": {id: request["host_kv"] for id, request in on_host.items()},
+        "history": {id: request["history"] for id, request in live.items()},
+    }
+
+
+# Requests.
+
+
+@dataclass(slots=True)
+class Sample:
+    """What the events say of one sample of a request's prompt."""
+
+    arrived: int | None = None  # the step before its first chance to run
+    outputs: list[int] = field(default_factory=list)
+    text: str = ""
+    delivered: list[int] = field(default_factory=list)  # steps
+    counts: Counter[str] = field(default_factory=Counter)
+    finish_reason: str | None = None
+    message: str | None = None
+
+    def add(self, event: Event) -> None:
+        kind = event["kind"]
+        if kind == "token_delivered":
+            self.outputs.append(event["token"])
+            self.text += event["text"]
+            self.delivered.append(event["step"])
+        elif kind == "preempted":
+            self.counts["preemptions"] += 1
+        elif kind == "kv_written" and event["why"] == "rebuilt":
+            self.counts["recomputed"] += positions([event])
+        elif kind in ("admitted", "resumed"):
+            self.counts["from_cache"] += event["from_cache"]
+        elif kind == "finished":
+            self.finish_reason, self.message = event["why"], event["message"]
+
+    @property
+    def ttft(self) -> int | None:
+        """Steps to the first token: served at once, 1."""
+        return (
+            self.delivered[0] - self.arrived
+            if self.delivered and self.arrived is not None
+            else None
+        )
+
+
+def request_entries(
+    document: Document, logprobs: Mapping[str, list[float]]
+) -> dict[str, dict[str, Any]]:
+    """The entries of `requests`."""
+    told = {request["id"]: Sample() for request in document["requests"]}
+    parents: dict[str, str] = {}
+    for event in document["events"]:
+        if event["kind"] == "arrived":
+            told[event["id"]].arrived = event["step"] - 1
+        elif event["kind"] == "forked":
+            parents[event["id"]] = event["parent"]
+            told[event["id"]].arrived = told[event["parent"]].arrived
+        elif "id" in event:
+            told[event["id"]].add(event)
+    of_events = gaps(document["events"])
+    entries = {}
+    for id in told.keys() - parents.keys():
+        samples = [id, *(fork for fork, parent in parents.items() if parent == id)]
+        split = [of_events.get(sample, []) for sample in samples]
+        entries[id] = request_entry([told[sample] for sample in samples], split) | {
+            "logprobs": list(logprobs.get(id, []))
+        }
+    return {id: entries[id] for id in told if id in entries}
+
+
+def request_entry(samples: Sequence[Sample], of_each: Sequence[Sequence[Gap]]) -> dict[str, Any]:
+    """One request's outcome, from its samples and the gaps of each."""
+    first, all_gaps = samples[0], [gap for of_sample in of_each for gap in of_sample]
+    counts: Counter[str] = sum((sample.counts for sample in samples), Counter())
+    entry: dict[str, Any] = {
+        "output": first.outputs,
+        "text": first.text,
+        "finish_reason": first.finish_reason,
+        "message": first.message,
+        "ttft_steps": first.ttft,
+        "gaps_steps": [gap.steps for gap in of_each[0]],
+        "gaps": [
+            {name: getattr(gap, name) for name in ("waiting", "recovery", "decoding")}
+            for gap in of_each[0]
+        ],
+        "waiting_steps": sum(gap.waiting for gap in all_gaps),
+        "recovery_steps": sum(gap.recovery for gap in all_gaps),
+    }
+    entry |= {name: counts[name] for name in ("preemptions", "recomputed", "from_cache")}
+    if len(samples) > 1:
+        entry |= {
+            "samples": [sample.outputs for sample in samples],
+            "sample_reasons": [sample.finish_reason for sample in samples],
+            "sample_ttft_steps": [sample.ttft for sample in samples],
+        }
+    return entry

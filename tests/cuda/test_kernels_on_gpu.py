@@ -85,7 +85,7 @@ def outputs(device: str, blocks: int, sampling: dict[str, Any], **options: Any) 
     loaded = load_model("story", device=device)
     runner = ModelRunner(loaded, num_blocks=blocks, block_size=4, host_blocks=64, **options)
     engine = story_engine(runner, blocks, 7, **sampling)
-    preemptions = sum(len(report.victims) for report in engine.run())
+    preemptions = sum(len(report.preempted) for report in engine.run())
     engine.check_integrity()
     return {id: request.outputs for id, request in engine.requests.items()}, preemptions, runner
 

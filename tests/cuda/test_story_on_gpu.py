@@ -18,11 +18,11 @@ from torch import Tensor
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.engine import Action, Engine
 from kvlab.engine.events import Event, KvWritten, TokenDelivered
-from kvlab.engine.report import Snapshot, StepReport
 from kvlab.engine.request import Request, Sampling, ScheduledRequest
 from kvlab.models.loading import LoadedModel, load_model
 from kvlab.runtime.model_runner import ModelRunner
 from kvlab.runtime.transfer import Transfer
+from tests.engine.harness import Record, Snapshot, Told, snapshot
 
 pytestmark = pytest.mark.cuda
 
@@ -74,11 +74,11 @@ def story(
     return engine, runner
 
 
-def steps(engine: Engine) -> Iterator[tuple[StepReport, Snapshot]]:
+def steps(engine: Engine) -> Iterator[tuple[Told, Snapshot]]:
     while engine.has_work:
-        report = engine.step()
+        report = Told(engine.step())
         engine.check_integrity()
-        yield report, engine.snapshot()
+        yield report, snapshot(engine)
 
 
 def kinds(events: tuple[Event, ...]) -> list[str]:
@@ -91,8 +91,7 @@ def outputs(engine: Engine) -> dict[str, list[int]]:
 
 def roomy_outputs(sampling: Sampling | None = None) -> dict[str, list[int]]:
     engine, _ = story("recompute", num_blocks=64, sampling=sampling)
-    engine.run()
-    assert all(request.preemptions == 0 for request in engine.requests.values())
+    assert not any(report.preempted for report in engine.run())
     return outputs(engine)
 
 
@@ -125,9 +124,10 @@ def test_figures_1_3_4_and_5_follow_the_table(method: str) -> None:
     processed, again, moved = (30, 8, (0, 0)) if method == "recompute" else (22, 0, (2, 2))
     assert sum(report.tokens for report, _ in told) == processed
     assert sum(report.tokens_again for report, _ in told) == again
-    assert engine.blocks_swapped == moved
-    assert engine.requests["B"].gaps == [1, 5, 1]
-    assert (engine.requests["B"].waiting_steps, engine.requests["B"].recovery_steps) == (4, 1)
+    record = Record(engine, engine.runner, [report for report, _ in told])
+    assert record.swapped == moved
+    assert [gap.steps for gap in record.gaps("B")] == [1, 5, 1]
+    assert record.waited("B") == (4, 1)
     assert outputs(engine) == roomy_outputs()
 
 
@@ -155,8 +155,7 @@ def test_figure_2_skips_first_and_releases_then() -> None:
 def test_a_preemption_does_not_move_the_random_stream(method: str) -> None:
     sampling = Sampling(temperature=1.0, seed=3)
     engine, _ = story(method, sampling=sampling)
-    engine.run()
-    assert engine.requests["B"].preemptions == 1
+    assert [id for report in engine.run() for id in report.preempted] == ["B"]
     assert outputs(engine) == roomy_outputs(sampling)
 
 

@@ -15,15 +15,17 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kvlab.engine.actions import Change
+from kvlab.engine.actions import SettingChange
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.engine import Action, Engine
 from kvlab.engine.events import Event, TokenDelivered
-from kvlab.engine.mover import CopyError, Pairs, Runner
-from kvlab.engine.report import Snapshot, StepReport, Victim
+from kvlab.engine.report import StepReport
 from kvlab.engine.request import Batch, Request, RequestState, Sampled, Sampling
+from kvlab.engine.runner import CopyError, Pairs, Runner
 from kvlab.engine.stand_in import StandInRunner
+from kvlab.engine.thrashing import Thrashing, ThrashingWatch
 from kvlab.trace import replay
+from kvlab.trace.gaps import Gap, gaps
 
 if TYPE_CHECKING:
     from kvlab.runtime.model_runner import ModelRunner
@@ -156,14 +158,132 @@ class CellRunner(StandInRunner):
         self.gpu[target] = list(self.block(source))
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """Who holds what between two steps, read from the engine's own tables and queues, not from its
+    events. Block counts; tables in logical order; lengths in tokens."""
+
+    running: tuple[str, ...]
+    waiting: tuple[str, ...]
+    paused: tuple[str, ...]
+    free: int
+    cached: int
+    in_flight: int
+    reserved_unused: int
+    host_free: int
+    blocks: dict[str, tuple[int, ...]]
+    kv: dict[str, int]
+    host_blocks: dict[str, tuple[int, ...]]
+    host_kv: dict[str, int]
+    history: dict[str, int]
+
+
+def snapshot(engine: Engine) -> Snapshot:
+    """Who holds what now."""
+    scheduler, pool = engine.scheduler, engine.kv.pool
+    paused = {r.id for r in scheduler.running if r.state is RequestState.PAUSED}
+    live = [*scheduler.running, *scheduler.waiting]
+    on_gpu = [request for request in live if request.table]
+    on_host = [request for request in live if request.host_table]
+    return Snapshot(
+        running=tuple(r.id for r in scheduler.running if r.id not in paused),
+        waiting=tuple(r.id for r in scheduler.waiting),
+        paused=tuple(r.id for r in scheduler.running if r.id in paused),
+        free=pool.free,
+        cached=pool.cached,
+        in_flight=pool.in_flight,
+        reserved_unused=sum(len(r.table) - engine.config.blocks_for(r.computed) for r in on_gpu),
+        host_free=engine.swap.host.free,
+        blocks={r.id: tuple(r.table) for r in on_gpu},
+        kv={r.id: r.computed for r in on_gpu},
+        host_blocks={r.id: tuple(r.host_table) for r in on_host},
+        host_kv={r.id: r.host_kv for r in on_host},
+        history={r.id: len(r.history) for r in live},
+    )
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A preemption as its events tell it. `blocks` were held, `reclaimable` of them become free."""
+
+    id: str
+    method: str
+    why: str
+    need_of: str | None
+    reclaimable: int
+    blocks: int
+    fallback: str | None
+    recompute_s: float | None
+    swap_s: float | None
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Blocks moved at once for a request. direction: out | in; done: the copy is complete."""
+
+    id: str
+    direction: str
+    blocks: int
+    done: bool
+
+
+class Told:
+    """One step, as its events tell it."""
+
+    def __init__(self, report: StepReport) -> None:
+        self.step = report.step
+        self.events: tuple[Any, ...] = report.events
+        self.scheduled: dict[str, int] = {}
+        self.tokens_again = 0
+        for event in self.of("kv_written"):
+            count = event.last - event.first + 1
+            self.scheduled[event.id] = self.scheduled.get(event.id, 0) + count
+            self.tokens_again += count * (event.why == "rebuilt")
+        self.tokens = sum(self.scheduled.values())
+        self.admitted = tuple(event.id for event in self.of("admitted"))
+        self.resumed = tuple(dict.fromkeys(event.id for event in self.of("resumed")))
+        self.finished = tuple(event.id for event in self.of("finished"))
+        self.stalled: list[Any] = self.of("stalled")
+        self.tokens_from_cache = sum(e.from_cache for e in self.of("admitted", "resumed"))
+        self.emitted: dict[str, tuple[int, ...]] = {}
+        for event in self.of("token_delivered"):
+            self.emitted[event.id] = (*self.emitted.get(event.id, ()), event.token)
+        self.copies = tuple(
+            Moved(e.id, e.kind.split("_")[1], len(e.blocks), e.done == e.total)
+            for e in self.of("swap_out_advanced", "swap_in_advanced")
+        )
+        self.victims = tuple(
+            Victim(
+                event.id,
+                event.method,
+                event.why,
+                event.need_of,
+                event.reclaimable,
+                event.held,
+                event.fallback,
+                event.recompute_s,
+                event.swap_s,
+            )
+            for event in self.of("preempted")
+        )
+
+    def of(self, *kinds: str) -> list[Any]:
+        return [event for event in self.events if event.kind in kinds]
+
+
 @dataclass
 class Record:
     """A run so far: the engine, and after each step its report and its snapshot."""
 
     engine: Engine
     runner: Any
-    reports: list[StepReport] = field(default_factory=list)
+    reports: list[Told] = field(default_factory=list)  # one step after the other
     states: list[Snapshot] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, engine: Engine, reports: Sequence[StepReport]) -> Record:
+        """A run that was not looked at on its way."""
+        return cls(engine, engine.runner, [Told(report) for report in reports])
 
     @property
     def steps(self) -> int:
@@ -191,7 +311,7 @@ class Record:
     def recomputed(self) -> int:
         return sum(report.tokens_again for report in self.reports)
 
-    def report(self, step: int) -> StepReport:
+    def report(self, step: int) -> Told:
         return self.reports[step - 1]
 
     def state(self, step: int) -> Snapshot:
@@ -205,6 +325,45 @@ class Record:
 
     def finish(self, id: str) -> str | None:
         return self.engine.requests[id].finish_reason
+
+    def count(self, kind: str, id: str) -> int:
+        """Events of a kind that name the request."""
+        return len(self.events(kind, id))
+
+    def positions(self, id: str, why: str = "rebuilt") -> int:
+        """Positions of the request that were written, for the first time or again."""
+        written = [event for event in self.events("kv_written", id) if event.why == why]
+        return sum(event.last - event.first + 1 for event in written)
+
+    def from_cache(self, id: str) -> int:
+        return sum(e.from_cache for kind in ("admitted", "resumed") for e in self.events(kind, id))
+
+    @property
+    def swapped(self) -> tuple[int, int]:
+        """Blocks copied (out, in)."""
+        moved = [copy for report in self.reports for copy in report.copies]
+        out, back = (
+            sum(copy.blocks for copy in moved if copy.direction == way) for way in ("out", "in")
+        )
+        return out, back
+
+    def text(self, id: str) -> str:
+        return "".join(event.text for event in self.events("token_delivered", id))
+
+    def gaps(self, id: str) -> list[Gap]:
+        return gaps(event.as_json() for report in self.reports for event in report.events)[id]
+
+    def waited(self, id: str) -> tuple[int, int]:
+        """Steps of all gaps: (waiting, recovery)."""
+        found = self.gaps(id)
+        return sum(gap.waiting for gap in found), sum(gap.recovery for gap in found)
+
+    @property
+    def thrashing(self) -> list[Thrashing]:
+        watch = ThrashingWatch(self.engine.config.block_size)
+        for report in self.reports:
+            watch.see(report.step, report.events)
+        return watch.found
 
     def emitted(self, id: str) -> list[int]:
         """Steps in which the request's outputs were delivered."""
@@ -231,7 +390,7 @@ class Lab:
         self,
         config: EngineConfig,
         requests: Iterable[Request],
-        actions: Iterable[Action | Change] = (),
+        actions: Iterable[Action | SettingChange] = (),
         runner: Runner | None = None,
         *,
         expected: dict[str, list[int]] | None = None,
@@ -250,9 +409,9 @@ class Lab:
         for action in actions:
             self.engine.add_action(action)
 
-    def step(self, end_if_stuck: bool = True) -> StepReport:
-        report = self.engine.step(end_if_stuck=end_if_stuck)
-        state = self.engine.snapshot()
+    def step(self, end_if_stuck: bool = True) -> Told:
+        report = Told(self.engine.step(end_if_stuck=end_if_stuck))
+        state = snapshot(self.engine)
         self.record.reports.append(report)
         self.record.states.append(state)
         for event in report.events:
@@ -298,13 +457,13 @@ class Lab:
         early = "reuse_before_copied" in self.config.unsafe
         return Counter(
             block
-            for copy in self.engine._swap._copies
+            for copy in self.engine.swap.in_flight
             if not (early and copy.direction == "out")
             for block in copy.blocks
         )
 
     def _look_at_blocks(self, state: Snapshot) -> None:
-        pool, total = self.engine._space.pool, self.config.num_blocks
+        pool, total = self.engine.kv.pool, self.config.num_blocks
         tables = Counter(b for r in self.engine.requests.values() for b in r.table)
         copying = self._copying()
         for block in range(total):
@@ -339,7 +498,7 @@ class Lab:
 
     def _look_at_host(self, state: Snapshot) -> None:
         held = [block for table in state.host_blocks.values() for block in table]
-        free = list(self.engine._swap.host._free)
+        free = list(self.engine.swap.host._free)
         assert sorted(held + free) == list(range(self.config.host_blocks)), "host blocks are lost"
         assert state.host_free == len(free)
 
@@ -364,7 +523,6 @@ class Lab:
     def _look_at_deliveries(self) -> None:
         for id, request in self.engine.requests.items():
             assert self._delivered.get(id, []) == request.outputs
-            assert request.delivered == len(request.outputs) == len(request.delivered_steps)
             if self.expected is not None:
                 wanted = self.expected.get(id, [])
                 assert request.outputs == wanted[: len(request.outputs)], f"{id}: other tokens"
@@ -383,17 +541,16 @@ class Lab:
             assert seen["host_table"] == request.host_table
             assert seen["history"] == len(request.history)
             assert seen["outputs"] == request.outputs
-            assert seen["delivered"] == request.delivered
-            assert seen["preemptions"] == request.preemptions
+            assert seen["delivered"] == len(request.outputs)
             if request.state is not RequestState.SWAPPING_OUT:
                 assert (seen["kv"], seen["host_kv"]) == (request.computed, request.host_kv), id
         for block, seen in enumerate(fold["blocks"]):
             owners = [r.id for r in self.engine.requests.values() if block in r.table]
             assert sorted(seen["owners"]) == sorted(owners), f"block {block}: other owners"
-            free = self.engine._space.pool.is_free(block)
+            free = self.engine.kv.pool.is_free(block)
             assert (seen["status"] == "free") == free, f"block {block}: {seen['status']}"
             if free:
-                assert seen["cached"] == self.engine._space.pool.is_cached(block)
+                assert seen["cached"] == self.engine.kv.pool.is_cached(block)
 
     def _look_at_cells(self) -> None:
         """Every position that counts as computed or stored lies in its slot."""
@@ -409,7 +566,7 @@ class Lab:
 def run(
     config: EngineConfig,
     requests: Sequence[Request],
-    actions: Sequence[Action | Change] = (),
+    actions: Sequence[Action | SettingChange] = (),
     runner: Runner | None = None,
     *,
     oracle: bool = True,
@@ -447,8 +604,7 @@ def oracle_outputs(
     engine = Engine(never, runner)
     for request in requests:
         engine.add_request(again(request))
-    engine.run()
-    assert not any(request.preemptions for request in engine.requests.values())
+    assert not any(report.preempted for report in engine.run())
     return {id: request.outputs for id, request in engine.requests.items()}
 
 

@@ -30,6 +30,7 @@ from tests.engine.harness import (
     oracle_outputs,
     pool,
     run,
+    snapshot,
 )
 
 
@@ -52,14 +53,14 @@ def test_case_1_the_article_by_recompute(on: MakeRunner) -> None:
     assert record.emitted("B") == [1, 2, 7, 8]  # gaps 1, 5, 1
     assert record.state(3).blocks == {"A": (0, 1, 2)}  # A receives P2, as in the article
     assert record.state(7).blocks == {"B": (3, 0, 1)}
-    assert (record.request("B").waiting_steps, record.request("B").recovery_steps) == (4, 1)
+    assert record.waited("B") == (4, 1)
 
 
 def test_case_2_the_article_by_swap(on: MakeRunner) -> None:
     config = pool(method="swap", host_blocks=2)
     record = run(config, STORY, runner=on(config))
     assert record.preempted == [(3, "B", "swap")]
-    assert record.engine.blocks_swapped == (2, 2)
+    assert record.swapped == (2, 2)
     assert (record.processed, record.recomputed) == (22, 0)
     assert [state.host_free for state in record.states] == [2, 2, 0, 0, 0, 0, 2, 2]
     assert record.emitted("B") == [1, 2, 7, 8]
@@ -70,7 +71,7 @@ def test_case_2_host_pool_too_small_falls_back(on: MakeRunner) -> None:
     record = run(config, STORY, runner=on(config))
     ((step, victim),) = record.victims
     assert (step, victim.id, victim.method, victim.fallback) == (3, "B", "recompute", "host_full")
-    assert record.engine.blocks_swapped == (0, 0)
+    assert record.swapped == (0, 0)
     assert (record.processed, record.recomputed) == (30, 8)
     assert record.emitted("A") == [1, 2, 3, 4, 5, 6]
     assert {record.finish("A"), record.finish("B")} == {"length"}
@@ -160,7 +161,7 @@ def test_case_6_a_slow_swap_is_safe(on: MakeRunner) -> None:
     assert record.emitted("A") == [1, 2, 5, 6, 7, 8]  # the stall is visible: x2 two steps late
     assert record.state(5).blocks["A"] == (0, 1, 2)
     assert record.emitted("B") == [1, 2, 11, 12]  # the copy in takes steps 9 and 10
-    assert record.engine.damage == []
+    assert record.events("damage_found") == []
     copies = [(copy.id, copy.direction, copy.blocks, copy.done) for r in record.reports
               for copy in r.copies]  # fmt: skip
     assert copies == [
@@ -177,13 +178,13 @@ def test_case_6_reuse_before_copied(on: MakeRunner) -> None:
         lab.step()
     before = stored(lab, "B", 8)
     lab.step()
-    assert lab.record.report(3).stalled == ()
+    assert lab.record.report(3).stalled == []
     assert lab.record.state(3).blocks["A"] == (0, 1, 2)
-    while "B" not in lab.engine.snapshot().kv:
+    while "B" not in snapshot(lab.engine).kv:
         lab.step()
     assert stored(lab, "B", 8) != before
     lab.run()
-    found = lab.engine.damage
+    found = lab.record.events("damage_found")
     assert {(event.id, event.why) for event in found} == {("B", "reuse_before_copied")}
     assert all(event.restored for event in found)
     assert {event.logical for event in found} == {0}  # P2, which A wrote into
@@ -202,7 +203,7 @@ def test_case_6_write_before_copy_out() -> None:
     for _ in range(2):
         lab.step()
     before = stored(lab, "B", 8)
-    while "B" not in lab.engine.snapshot().kv or lab.engine.steps < 3:
+    while "B" not in snapshot(lab.engine).kv or lab.engine.steps < 3:
         lab.step()
     after = stored(lab, "B", 8)
     lab.run()
@@ -211,7 +212,7 @@ def test_case_6_write_before_copy_out() -> None:
         for k_or_v, came_back in zip(old, new, strict=True):
             assert came_back[: 7 * width] == k_or_v[: 7 * width]
             assert came_back[7 * width :] != k_or_v[7 * width :]
-    found = lab.engine.damage
+    found = lab.record.events("damage_found")
     assert {(event.id, event.why, event.logical) for event in found} == {
         ("B", "write_before_copy_out", 1)
     }
@@ -227,7 +228,7 @@ def test_case_6_read_before_copy_in(on: MakeRunner, rate: int | None) -> None:
     runner = on(config)
     lab = Lab(config, map(again, STORY), runner=runner)
     lab.run()
-    found = lab.engine.damage
+    found = lab.record.events("damage_found")
     assert {(event.id, event.why) for event in found} == {("A", "read_before_copy_in")}
     assert not any(event.restored for event in found)
     oracle = oracle_outputs(config, STORY, fresh_like(runner, config))
@@ -279,7 +280,7 @@ def test_case_7_preempted_at_every_position(on: MakeRunner, method: str, step: i
     ]
     record = run(config, requests, [act(step, "preempt", "B")], on(config))
     assert record.preempted == [(step, "B", method)]
-    assert record.request("B").preemptions == 1
+    assert record.count("preempted", "B") == 1
     assert len(record.outputs("B")) == 8
 
 
@@ -339,7 +340,7 @@ def test_case_9_the_first_values_stay(on: MakeRunner) -> None:
         lab.step()
         scores = lab.engine.requests["B"].logprobs
         assert scores[:2] == first
-        assert len(scores) == lab.engine.requests["B"].delivered
+        assert len(scores) == len(lab.engine.requests["B"].outputs)
 
 
 # 10: the victim was already scheduled in this step.
@@ -418,7 +419,7 @@ def test_case_11_preempting_frees_less_than_it_seems(on: MakeRunner) -> None:
     third = lab.step()
     first = third.victims[0]
     assert (first.id, first.reclaimable, first.blocks) == ("B", 1, 2)
-    assert lab.engine._space.pool.references(0) == 1  # the shared block stays, with A
+    assert lab.engine.kv.pool.references(0) == 1  # the shared block stays, with A
     assert lab.record.state(3).blocks["A"] == (0, 1, 3)
     record = lab.run()
     assert {record.finish(id) for id in "ABC"} == {"length"}

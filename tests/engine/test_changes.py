@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kvlab.engine.actions import Change
+from kvlab.engine.actions import SettingChange
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.engine import Engine
 from kvlab.engine.stand_in import StandInRunner
@@ -164,6 +164,6 @@ def test_what_does_not_fit_is_refused_by_place(action: dict[str, Any], words: st
 def test_the_pool_of_a_running_engine_keeps_its_size() -> None:
     engine = Engine(EngineConfig(num_blocks=4, block_size=4), StandInRunner())
     with pytest.raises(BadInput, match="num_blocks cannot change while the engine runs"):
-        engine.add_action(Change(step=2, setting="num_blocks", value="5"))
+        engine.add_action(SettingChange(step=2, setting="num_blocks", value="5"))
     with pytest.raises(BadInput, match=r"engine\.method"):
-        engine.add_action(Change(step=2, setting="method", value="magic"))
+        engine.add_action(SettingChange(step=2, setting="method", value="magic"))

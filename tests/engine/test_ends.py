@@ -151,7 +151,7 @@ def test_a_stop_string_ends_the_text_before_it() -> None:
     request = record.request("A")
     assert request.finish_reason == "stop"
     text = "".join(f"[{token}]" for token in whole)
-    assert request.text == text[: text.index(stop)]
+    assert record.text("A") == text[: text.index(stop)]
     assert request.outputs == whole[: len(request.outputs)]
 
 
@@ -163,7 +163,8 @@ def test_joined_pieces_are_the_text() -> None:
     pieces: dict[str, str] = {}
     for delivered in engine.stream():
         pieces[delivered.id] = pieces.get(delivered.id, "") + delivered.text
-    assert pieces == {id: request.text for id, request in engine.requests.items()}
+    for id, request in engine.requests.items():
+        assert pieces[id] == "".join(f"[{token}]" for token in request.outputs)
 
 
 def test_stopping_in_a_recovery_frees_everything() -> None:
@@ -241,7 +242,7 @@ def test_blocks_of_a_failed_run_are_never_shared() -> None:
     )
     assert record.finish("A") == "error"
     assert record.state(1).cached == 0
-    assert record.request("B").from_cache == 0
+    assert record.from_cache("B") == 0
     assert record.finish("B") == "length"
 
 
@@ -255,5 +256,5 @@ def test_blocks_written_before_a_failed_run_stay_shareable() -> None:
         runner=runner,
     )
     assert record.state(2).cached == 1
-    assert record.request("B").from_cache == 4
+    assert record.from_cache("B") == 4
     assert record.finish("B") == "length"

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.harness import CellRunner, MakeRunner, act, ask, cells, model_runner, pool, run
+from kvlab.engine.config import EngineConfig
+from kvlab.engine.request import Request
+from kvlab.engine.runner import Runner
+from tests.engine.harness import (
+    CellRunner,
+    Lab,
+    MakeRunner,
+    Record,
+    act,
+    ask,
+    cells,
+    model_runner,
+    pool,
+    run,
+)
 
 
 @pytest.fixture(params=["cells", "model"])
@@ -22,8 +36,7 @@ def test_samples_share_the_prompts_blocks(on: MakeRunner) -> None:
     assert list(record.report(1).emitted) == ["A", "A.2", "A.3"]
     assert record.state(1).blocks == dict.fromkeys(("A", "A.2", "A.3"), (0, 1))
     assert record.state(1).free == 6
-    assert record.engine.asked == ["A"]
-    assert [request.id for request in record.engine.samples("A")] == ["A", "A.2", "A.3"]
+    assert [fork.id for fork in record.engine.forks.of("A")] == ["A.2", "A.3"]
 
 
 def test_each_sample_has_a_seed_of_its_own(on: MakeRunner) -> None:
@@ -74,26 +87,33 @@ def test_preempted_samples_equal_the_oracle(
     assert [record.finish(id) for id in ("A", "A.2", "A.3")] == ["length"] * 3
 
 
+def preempt_the_second(config: EngineConfig, requests: list[Request], runner: Runner) -> Record:
+    """A.2 alone is preempted in step 2: an action of a scenario would reach A, too."""
+    lab = Lab(config, requests, runner=runner)
+    lab.step()
+    lab.engine.add_action(act(2, "preempt", "A.2"))
+    return lab.run()
+
+
 def test_a_sample_writes_while_the_shared_block_is_copied_out(on: MakeRunner) -> None:
-    """A's copy of block 0 is under way in step 2, so that A.2 takes a copy before it writes; block 0
+    """A.2's copy of block 0 is under way in step 2, so that A takes a copy before it writes; block 0
     then belongs to the swap alone, in flight until step 3."""
     config = pool(4, method="swap", copy_blocks_per_step=1)
-    record = run(config, [ask("A", 3, 3, n=2, **SEEDED)], [act(2, "preempt", "A")], on(config))
-    assert [(e.id, e.source) for e in record.events("block_copied")] == [("A.2", 0)]
+    record = preempt_the_second(config, [ask("A", 3, 3, n=2, **SEEDED)], on(config))
+    assert [(e.id, e.source) for e in record.events("block_copied")] == [("A", 0)]
     assert record.state(2).in_flight == 1
-    assert record.state(2).blocks == {"A.2": (1,)}
+    assert record.state(2).blocks == {"A": (1,)}
     assert record.finish("A") == record.finish("A.2") == "length"
 
 
 def test_a_sample_ends_while_shared_blocks_are_copied_out(on: MakeRunner) -> None:
-    """Both blocks of the prompt are in A's table and in A.2's; A.2 ends in step 2 and gives up its
-    references while A's copy still reads them: in flight, not free."""
+    """Both blocks of the prompt are in A's table and in A.2's; A ends in step 2 and gives up its
+    references while A.2's copy still reads them: in flight, not free."""
     config = pool(6, method="swap", copy_blocks_per_step=1)
-    requests = [ask("A", 8, 2, n=2, **SEEDED)]
-    record = run(config, requests, [act(2, "preempt", "A")], on(config))
-    assert record.report(2).finished == ("A.2",)
+    record = preempt_the_second(config, [ask("A", 8, 2, n=2, **SEEDED)], on(config))
+    assert record.report(2).finished == ("A",)
     assert (record.state(2).in_flight, record.state(2).free) == (2, 4)
-    assert record.finish("A") == "length"
+    assert record.finish("A.2") == "length"
 
 
 def test_a_copy_on_write_counts_as_a_block_needed() -> None:
@@ -110,7 +130,7 @@ def test_a_request_preempted_before_its_first_token_still_forks() -> None:
     config = pool(8, chunk_tokens=3)
     record = run(config, [ask("A", 7, 3, n=2), ask("B", 3, 6)], [act(2, "preempt", "A")])
     assert [record.finish(id) for id in ("A", "A.2")] == ["length"] * 2
-    assert record.request("A").preemptions == 1
+    assert record.count("preempted", "A") == 1
 
 
 def test_a_sample_that_stops_at_once_leaves_the_others() -> None:
@@ -160,4 +180,4 @@ def test_samples_with_the_prefix_cache(on: MakeRunner) -> None:
     config = pool(5, prefix_cache=True)
     record = run(config, [ask("A", 9, 6, n=2, **SEEDED)], runner=on(config))
     assert record.victims
-    assert record.request(record.victims[0][1].id).from_cache >= 8  # its sibling kept the prompt
+    assert record.from_cache(record.victims[0][1].id) >= 8  # its sibling kept the prompt

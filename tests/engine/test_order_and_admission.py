@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from kvlab.engine.engine import Engine
+from kvlab.engine.events import Admitted
 from kvlab.engine.stand_in import StandInRunner
 from kvlab.errors import BadInput
 from tests.engine.harness import STORY, Record, act, ask, pool, run
@@ -25,7 +26,7 @@ def kept(record: Record, step: int) -> list[tuple[str, str]]:
 def test_a_request_first_runs_in_the_step_after_its_arrival(arrival: int) -> None:
     record = run(pool(), [ask("A", 3, 1, arrival_step=arrival)])
     assert [report.step for report in record.reports if report.admitted] == [arrival + 1]
-    assert record.request("A").delivered_steps == [arrival + 1]
+    assert record.emitted("A") == [arrival + 1]
 
 
 def test_equal_arrivals_keep_their_order() -> None:
@@ -47,7 +48,7 @@ def test_a_request_added_while_running_arrives_at_once() -> None:
     for _ in range(3):
         engine.step()
     engine.add_request(ask("B", 3, 2, arrival_step=1))  # that step is over
-    assert engine.step().admitted == ("B",)
+    assert [event.id for event in engine.step().of(Admitted)] == ["B"]
 
 
 def test_an_id_is_used_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.harness import STORY, Lab, act, ask, pool, run
+from tests.engine.harness import STORY, Lab, act, ask, pool, run, snapshot
 
 
 def test_figure_2_pause_then_preempt_by_action() -> None:
@@ -104,7 +104,7 @@ def test_a_step_alone_does_not_end_the_stuck() -> None:
     lab = Lab(pool(method="pause_only"), [ask("A", 7, 6), ask("B", 7, 4)])
     for _ in range(6):
         lab.step(end_if_stuck=False)
-    assert lab.engine.snapshot().paused == ("B",)
+    assert snapshot(lab.engine).paused == ("B",)
     lab.engine.abort("B")
     record = lab.run()
     assert record.finish("A") == "length"

@@ -32,7 +32,7 @@ def on(request: pytest.FixtureRequest) -> MakeRunner:
 
 
 def from_cache(record: Record) -> dict[str, int]:
-    return {id: request.from_cache for id, request in record.engine.requests.items()}
+    return {id: record.from_cache(id) for id in record.engine.requests}
 
 
 def test_a_full_block_is_shareable_in_the_very_step(on: MakeRunner) -> None:
@@ -144,7 +144,7 @@ def test_a_resume_uses_what_is_cached_and_is_shorter(on: MakeRunner) -> None:
     assert plain.report(4).scheduled["B"] == 9
     assert record.report(4).scheduled["B"] == 1
     assert (plain.recomputed, record.recomputed) == (8, 0)
-    assert record.request("B").from_cache == 8
+    assert record.from_cache("B") == 8
     (resumed,) = record.events("resumed")
     assert (resumed.from_cache, resumed.kv, resumed.rebuild) == (8, 8, 0)
 
@@ -214,5 +214,5 @@ def test_swap_of_shared_blocks_copies_them_and_leaves_them(rate: int | None) -> 
     record = run(config, requests, [act(3, "preempt", "B")])
     ((_, victim),) = record.victims
     assert (victim.reclaimable, victim.blocks) == (1, 3)
-    assert record.engine.blocks_swapped == (3, 3)
+    assert record.swapped == (3, 3)
     assert record.recomputed == 0

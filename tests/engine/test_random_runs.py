@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvlab.engine.actions import Change
+from kvlab.engine.actions import SettingChange
 from kvlab.engine.config import FREE_ORDERS, METHODS, UNSAFE, VICTIMS, EngineConfig
 from kvlab.engine.engine import Action
 from kvlab.engine.request import Request
@@ -38,7 +38,7 @@ class Workload:
 
     config: EngineConfig
     requests: tuple[Request, ...]
-    actions: tuple[Action | Change, ...] = ()
+    actions: tuple[Action | SettingChange, ...] = ()
     fail_out: tuple[int, ...] = ()
     fail_in: tuple[int, ...] = ()
     fail_block: tuple[int, ...] = ()
@@ -95,12 +95,12 @@ def requests_of(draw: st.DrawFn, config: EngineConfig) -> tuple[Request, ...]:
     return tuple(made)
 
 
-def changes() -> st.SearchStrategy[Change]:
+def changes() -> st.SearchStrategy[SettingChange]:
     """A setting that has another value from some step on."""
     values = {"method": METHODS, "victim": VICTIMS, "free_order": FREE_ORDERS}
     return st.sampled_from([(name, value) for name in values for value in values[name]]).flatmap(
         lambda pair: st.builds(
-            Change, step=st.integers(1, 14), setting=st.just(pair[0]), value=st.just(pair[1])
+            SettingChange, step=st.integers(1, 14), setting=st.just(pair[0]), value=st.just(pair[1])
         )
     )
 
@@ -166,7 +166,9 @@ def judge_ends(work: Workload, record: Record, expected: dict[str, list[int]]) -
     """Every request ended, for a reason that there was, with the oracle's tokens."""
     stalls = {stall.why for report in record.reports for stall in report.stalled}
     held_up = work.config.method == "pause_only" or any(
-        action.value == "pause_only" if isinstance(action, Change) else action.action == "pause"
+        action.value == "pause_only"
+        if isinstance(action, SettingChange)
+        else action.action == "pause"
         for action in work.actions
     )
     for id, request in record.engine.requests.items():

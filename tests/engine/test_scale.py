@@ -11,6 +11,7 @@ from kvlab.engine.config import EngineConfig
 from kvlab.engine.engine import Action, Engine
 from kvlab.engine.request import Request
 from kvlab.engine.stand_in import StandInRunner
+from tests.engine.harness import snapshot
 
 # A pool of about a third of what its batch would like to hold, shared prefixes, slow copies.
 SOAKED = (
@@ -82,13 +83,13 @@ def soak(config: EngineConfig, steps: int, seed: int) -> Engine:
 
 def check_nothing_is_left(engine: Engine) -> None:
     engine.check_integrity()
-    state = engine.snapshot()
+    state = snapshot(engine)
     assert (state.free, state.host_free) == (engine.config.num_blocks, engine.config.host_blocks)
     assert state.in_flight == 0
-    assert state.cached == len(engine._space.pool._hash_of)
+    assert state.cached == len(engine.kv.pool._hash_of)
     assert (state.running, state.waiting, state.paused, state.history) == ((), (), (), {})
-    assert not engine._swap._copies
-    assert sum(map(len, engine._space.pool._by_hash.values())) == state.cached
+    assert not engine.swap.in_flight
+    assert sum(map(len, engine.kv.pool._by_hash.values())) == state.cached
 
 
 @pytest.mark.parametrize("number", range(len(SOAKED)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kvlab.trace.summary import what_happened
 from tests.engine.harness import STORY, CellRunner, Record, act, ask, pool, run
 
 
@@ -120,14 +121,14 @@ def test_only_blocks_with_kv_are_stored() -> None:
     """Preempted by need of its own: the history of 9 has KV for 8, two blocks go out."""
     record = run(pool(method="swap", victim="oldest"), STORY)
     assert record.preempted[0] == (3, "A", "swap")
-    assert record.engine.blocks_swapped[0] == 2
+    assert record.swapped[0] == 2
 
 
 def test_a_reservation_is_not_stored() -> None:
     requests = [ask("A", 3, 9)]
     record = run(pool(method="swap", allocation="reserve_max"), requests, [act(2, "preempt", "A")])
-    assert record.engine.blocks_swapped == (1, 1)
-    assert record.request("A").recomputed == 0
+    assert record.swapped == (1, 1)
+    assert record.positions("A") == 0
 
 
 def test_a_swap_twice_recomputes_nothing() -> None:
@@ -174,7 +175,12 @@ def test_a_failed_copy_out_falls_back_to_recompute(rate: int | None, call: int) 
     assert record.finish("A") == record.finish("B") == "length"
     assert (record.free[-1], record.states[-1].host_free) == (4, 4)
     if rate is None and failed:
-        assert [(v.method, v.fallback) for _, v in record.victims] == [("recompute", "copy_failed")]
+        # The event says what was tried, the summary what became of it.
+        ((step, victim),) = record.victims
+        assert (victim.method, victim.fallback) == ("swap", None)
+        events = [event.as_json() for event in record.report(step).events]
+        (entry,) = what_happened(events)["preempted"]
+        assert (entry["method"], entry["why"]) == ("recompute", "copy_failed")
         assert record.emitted("A") == [1, 2, 3, 4, 5, 6]
 
 
@@ -194,7 +200,7 @@ def test_a_copy_in_that_fails_at_once_is_recomputed_in_the_same_step() -> None:
     record = run(pool(method="swap"), STORY, runner=CellRunner(4, fail_in=[0]))
     assert record.report(7).scheduled == {"B": 9}
     assert record.report(7).resumed == ("B",)
-    assert record.request("B").delivered_steps == [1, 2, 7, 8]
+    assert record.emitted("B") == [1, 2, 7, 8]
 
 
 def test_a_failure_in_an_otherwise_idle_step_does_not_end_the_run() -> None:
@@ -212,5 +218,5 @@ def test_every_copy_fails() -> None:
     runner = CellRunner(4, fail_out=range(99), fail_in=range(99))
     requests = [ask(id, 5, 8) for id in "ABCD"]
     record = run(pool(6, method="swap", copy_blocks_per_step=1), requests, runner=runner)
-    assert record.engine.blocks_swapped == (0, 0)
+    assert record.swapped == (0, 0)
     assert all(record.finish(id) == "length" for id in "ABCD")

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 import torch
 
-from kvlab.engine.mover import CopyError
+from kvlab.engine.runner import CopyError
 from kvlab.runtime.host_blocks import HostBlocks
 from kvlab.runtime.kv_cache import KVCache
 from kvlab.runtime.transfer import Run, Transfer, by_block, runs

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.engine import Engine
-from kvlab.engine.mover import Runner
 from kvlab.engine.request import Request
+from kvlab.engine.runner import Runner
 from kvlab.engine.stand_in import StandInRunner
 from kvlab.models.loading import LoadedModel, load_model
 from kvlab.runtime.model_runner import ModelRunner
+from tests.engine.harness import Record, snapshot
 
 
 @dataclass
@@ -167,20 +168,20 @@ DEFAULT_RULES = {
 
 def engine_account(
     prompts: dict[str, tuple[tuple[int, ...], int, int]], config: EngineConfig, runner: Runner
-) -> tuple[Account, Engine]:
+) -> tuple[Account, Record]:
     """The same, kept by watching the engine. `prompts`: (tokens, outputs, arrival) by id."""
-    engine, told = Engine(config, runner), Account()
+    engine, told, reports = Engine(config, runner), Account(), []
     for id, (prompt, outputs, arrival) in prompts.items():
         engine.add_request(Request(id=id, prompt=prompt, max_tokens=outputs, arrival_step=arrival))
     while engine.has_work:
         report = engine.step()
         assert report.step < 2_000, "the run does not end"
         engine.check_integrity()
-        state = engine.snapshot()
+        state = snapshot(engine)
         told.steps.append(
             {
                 "scheduled": dict(report.scheduled),
-                "victims": [victim.id for victim in report.victims],
+                "victims": report.preempted,
                 "finished": [id for id in report.finished if report.emitted.get(id)],
                 "running": list(state.running),
                 "waiting": list(state.waiting),
@@ -191,11 +192,13 @@ def engine_account(
                 },
             }
         )
-        told.preemptions += len(report.victims)
-        told.processed += report.tokens_first + report.tokens_again
+        told.preemptions += len(report.preempted)
+        told.processed += report.tokens
         told.redone += report.tokens_again
-    told.out, told.back = engine.blocks_swapped
-    return told, engine
+        reports.append(report)
+    record = Record.of(engine, reports)
+    told.out, told.back = record.swapped
+    return told, record
 
 
 @st.composite
@@ -236,17 +239,16 @@ def test_the_engine_keeps_the_same_account_on_random_workloads(
         job.id: (tuple(range(10, 10 + job.prompt)), job.outputs, job.arrival) for job in jobs
     }
     config = EngineConfig(num_blocks=blocks, block_size=size, **rules)
-    told, engine = engine_account(prompts, config, StandInRunner())
+    told, record = engine_account(prompts, config, StandInRunner())
     expected = account(jobs, blocks, size, rules)
     for step, (seen, planned) in enumerate(zip(told.steps, expected.steps, strict=False), start=1):
         assert seen == planned, f"step {step}"
     assert told == expected
     for job in jobs:
-        request = engine.requests[job.id]
-        assert request.finish_reason == ("length" if job.sent else "rejected")
-        assert request.delivered_steps == job.sent
-        assert (request.waiting_steps, request.recovery_steps) == (job.waited, job.recovering)
-        assert request.recomputed == job.redone
+        assert record.finish(job.id) == ("length" if job.sent else "rejected")
+        assert record.emitted(job.id) == job.sent
+        assert record.waited(job.id) == (job.waited, job.recovering)
+        assert record.positions(job.id) == job.redone
 
 
 def test_the_accounting_model_itself_gives_the_article() -> None:
@@ -293,15 +295,15 @@ def test_real_runs_follow_the_account_and_give_the_oracles_tokens(name: str, met
         )
         for job in jobs
     }
-    told, engine = engine_account(prompts, *tight(blocks, size, rules))
+    told, record = engine_account(prompts, *tight(blocks, size, rules))
     assert told == expected
     roomy_told, roomy = engine_account(prompts, *tight(100, size, DEFAULT_RULES))
     assert roomy_told.preemptions == 0
     assert roomy_told.processed == sum(job.prompt + job.outputs - 1 for job in jobs)
     assert expected.processed == roomy_told.processed + expected.redone
-    for id, request in engine.requests.items():
-        assert request.outputs == roomy.requests[id].outputs
-        assert request.text == roomy.requests[id].text
+    for id in prompts:
+        assert record.outputs(id) == roomy.outputs(id)
+        assert record.text(id) == roomy.text(id)
 
 
 def tight(blocks: int, size: int, rules: dict[str, Any]) -> tuple[EngineConfig, Runner]:
@@ -316,8 +318,8 @@ def tight(blocks: int, size: int, rules: dict[str, Any]) -> tuple[EngineConfig, 
 def test_a_lone_request_that_outgrows_the_pool_keeps_what_it_has(method: str) -> None:
     """4 blocks of 4: after 10 outputs of 7 prompt tokens KV is 16 and the history 17, no victim."""
     prompts = {"A": (tuple(range(20, 27)), 20, 0)}
-    told, engine = engine_account(prompts, *tight(4, 4, DEFAULT_RULES | {"method": method}))
-    request = engine.requests["A"]
+    told, record = engine_account(prompts, *tight(4, 4, DEFAULT_RULES | {"method": method}))
+    request = record.request("A")
     assert (request.finish_reason, len(request.outputs)) == ("kv_capacity", 10)
     assert told.steps[9]["tables"] == {"A": ([0, 1, 2, 3], 16)}
     assert (told.steps[-1]["free"], told.preemptions, told.processed) == (4, 0, 16)

@@ -18,9 +18,11 @@ from torch import Tensor
 
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.engine import Action, Engine
+from kvlab.engine.events import Preempted
 from kvlab.engine.request import Request, Sampling, ScheduledRequest
 from kvlab.models.loading import LoadedModel, load_model
 from kvlab.runtime.model_runner import ModelRunner
+from tests.engine.harness import snapshot
 
 A_PROMPT = (12, 407, 99, 4, 731, 8, 2)
 B_PROMPT = (55, 6, 340, 71, 9, 512, 33)
@@ -104,7 +106,7 @@ def outputs(engine: Engine) -> dict[str, list[int]]:
 def roomy_outputs(sampling: Sampling = GREEDY) -> dict[str, list[int]]:
     """What the same requests get in a pool that never runs out."""
     engine, _ = story_engine("recompute", sampling=sampling, num_blocks=64)
-    assert not any(report.victims for report in engine.run())
+    assert not any(report.preempted for report in engine.run())
     return outputs(engine)
 
 
@@ -181,7 +183,7 @@ def test_a_run_over_nan_in_all_that_nobody_holds_gives_the_same_tokens(method: s
     runner.host.data.fill_(torch.nan)
     while engine.has_work:
         engine.step()
-        state = engine.snapshot()
+        state = snapshot(engine)
         poison(runner.cache.data, state.blocks, state.kv)
         poison(runner.host.data, state.host_blocks, state.host_kv)
     assert outputs(engine) == roomy_outputs()
@@ -228,14 +230,14 @@ def test_between_release_and_reuse_a_block_still_holds_the_bytes_of_b() -> None:
     cache = runner.cache
     engine.step()
     engine.step()
-    assert engine.snapshot().blocks["B"] == (2, 3)
+    assert snapshot(engine).blocks["B"] == (2, 3)
     of_b = {block: cache.block(block).clone() for block in (2, 3)}
     assert all(values.abs().min() > 0 for values in of_b.values())
     at_reuse: list[Tensor] = []
     with before_each_pass(lambda ids: at_reuse.append(cache.block(2).clone())):
         engine.step()  # B is out, P2 belongs to A, and nothing has been computed yet
     assert torch.equal(at_reuse[0], of_b[2])
-    assert engine.snapshot().blocks == {"A": (0, 1, 2)}
+    assert snapshot(engine).blocks == {"A": (0, 1, 2)}
     assert not torch.equal(cache.block(2)[:, :, 0], of_b[2][:, :, 0])  # position 8 of A
     assert torch.equal(cache.block(2)[:, :, 1:], of_b[2][:, :, 1:])
     for _ in (4, 5, 6):
@@ -255,7 +257,7 @@ def test_host_blocks_keep_the_bytes_of_b_while_a_writes_over_them() -> None:
     of_b = [cache.block(block).clone() for block in (2, 3)]
     for step in (3, 4, 5, 6):
         engine.step()
-        stored = engine.snapshot().host_blocks["B"]
+        stored = snapshot(engine).host_blocks["B"]
         for host_block, values in zip(stored, of_b, strict=True):
             assert torch.equal(host.block(host_block), values), f"after step {step}"
         overwritten = step - 2  # A has decoded into so many slots of P2
@@ -267,7 +269,7 @@ def test_host_blocks_keep_the_bytes_of_b_while_a_writes_over_them() -> None:
         lambda ids: at_return.append([cache.block(block).clone() for block in (3, 0)])
     ):
         engine.step()
-    assert engine.snapshot().blocks["B"][:2] == (3, 0)
+    assert snapshot(engine).blocks["B"][:2] == (3, 0)
     for restored, values in zip(at_return[0], of_b, strict=True):
         assert torch.equal(restored, values)  # byte for byte, K and V of every layer
     assert runner.cache.bytes_per_block == of_b[0].numel() * 4
@@ -289,16 +291,16 @@ def test_rebuilt_kv_is_within_the_stated_tolerance_and_restored_kv_is_equal(leng
         engine.add_request(Request(id="B", prompt=prompt, max_tokens=8))
         for _ in range(4):
             engine.step()
-        kv = engine.snapshot().kv["B"]
+        kv = snapshot(engine).kv["B"]
         assert kv == length + 3
-        before = rows_of(runner, engine.snapshot().blocks["B"], kv)
+        before = rows_of(runner, snapshot(engine).blocks["B"], kv)
         engine.add_action(Action(step=5, action="preempt", id="B"))
-        (victim,) = engine.step().victims
+        (victim,) = engine.step().of(Preempted)
         assert victim.method == method
-        assert not engine.snapshot().blocks
+        assert not snapshot(engine).blocks
         runner.cache.data.fill_(7.0)  # nothing can have survived in place
         engine.step()
-        after = rows_of(runner, engine.snapshot().blocks["B"], kv)
+        after = rows_of(runner, snapshot(engine).blocks["B"], kv)
         largest[method] = float((after - before).abs().max())
     assert largest["swap"] == 0.0
     assert largest["recompute"] <= REBUILT_TOLERANCE
@@ -315,7 +317,7 @@ def rows_of(runner: ModelRunner, table: Sequence[int], kv: int) -> Tensor:
 def test_a_preemption_does_not_move_the_random_stream(method: str, seed: int) -> None:
     sampling = Sampling(temperature=1.0, seed=seed)
     engine, _ = story_engine(method, sampling=sampling)
-    assert sum(len(report.victims) for report in engine.run()) == 1
+    assert sum(len(report.preempted) for report in engine.run()) == 1
     assert outputs(engine) == roomy_outputs(sampling)
 
 

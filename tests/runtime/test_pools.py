@@ -17,8 +17,8 @@ import torch
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.engine import Engine
 from kvlab.engine.events import CopyFailed
-from kvlab.engine.mover import CopyError
 from kvlab.engine.request import Request
+from kvlab.engine.runner import CopyError
 from kvlab.errors import BadInput
 from kvlab.models.loading import LoadedModel, load_model
 from kvlab.runs.run import run_scenario
@@ -26,6 +26,7 @@ from kvlab.runs.scenario import load_scenario
 from kvlab.runtime.kv_cache import KVCache
 from kvlab.runtime.model_runner import ModelRunner
 from kvlab.runtime.transfer import Transfer
+from tests.engine.harness import Record, snapshot
 
 LAYERS, BLOCKS, SIZE, HEADS, DIM = 3, 6, 4, 2, 8
 
@@ -222,11 +223,11 @@ def test_a_copy_that_fails_costs_a_recomputation_and_no_token(
     failures = [e for r in reports for e in r.events if isinstance(e, CopyFailed)]
     assert [(e.id, e.message) for e in failures] == [("B", "the link is down")]
     assert sum(report.tokens_again for report in reports) == 8
-    assert engine.blocks_swapped == (out, back)
+    assert Record.of(engine, reports).swapped == (out, back)
     for id in "AB":
         assert engine.requests[id].outputs == sound.requests[id].outputs
     engine.check_integrity()
-    assert (engine.snapshot().free, engine.snapshot().host_free) == (4, 4)
+    assert (snapshot(engine).free, snapshot(engine).host_free) == (4, 4)
 
 
 def raises(error: Exception) -> Callable[..., Any]:
@@ -246,7 +247,7 @@ def test_a_model_run_that_fails_ends_its_requests_and_not_the_engine(
         engine.step()
     assert {r.finish_reason for r in engine.requests.values()} == {"error"}
     assert "out of memory" in str(engine.requests["A"].message)
-    assert engine.snapshot().free == 4
+    assert snapshot(engine).free == 4
     engine.add_request(Request(id="C", prompt=(3, 1, 4), max_tokens=2, arrival_step=engine.steps))
     engine.run()
     assert engine.requests["C"].finish_reason == "length"

@@ -74,7 +74,7 @@ def samples() -> list[dict[str, Any]]:
             found.append({"kind": kind} | base | dict(zip(choices, values, strict=True)))
         if kind == "preempted":
             why = {"why": "newest", "method": "recompute"}
-            for need, fallback in product((None, "A", "B"), ("host_full", "copy_failed")):
+            for need, fallback in product((None, "A", "B"), ("host_full",)):
                 fields_of = {"need_of": need, "fallback": fallback}
                 found.append({"kind": kind} | base | why | fields_of)
     return found

@@ -239,7 +239,7 @@ def figure_5(
     reports = engine.run()
     return {
         "tokens": {id: request.outputs for id, request in engine.requests.items()},
-        "preemptions": sum(len(report.victims) for report in reports),
+        "preemptions": sum(len(report.preempted) for report in reports),
         "attention": runner.attention.name,
         "attention_why": runner.attention.why,
         "no_graphs": runner.decode_steps.why_not,

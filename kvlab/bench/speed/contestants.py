@@ -76,14 +76,15 @@ class Kvlab:
         for request in requests:
             engine.add_request(request)
         runner.clock.start()
+        preemptions = 0
         while engine.has_work:
-            engine.step()
+            preemptions += len(engine.step().preempted)
         seconds = runner.clock.stop()
         check_lengths(self.name, work, [request.outputs for request in requests])
         return Outcome(
             seconds.whole,
             [request.outputs for request in requests],
-            sum(request.preemptions for request in requests),
+            preemptions,
             seconds.scheduling / seconds.whole,
         )
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from kvlab.engine.cost_model import CostModel, Machine, ModelShape
 from kvlab.engine.events import Event, Finished, KvWritten, SwapInFinished, SwapOutStarted
-from kvlab.engine.mover import CopyError, Pairs
 from kvlab.engine.request import Batch, Sampled
+from kvlab.engine.runner import CopyError, Pairs
 from kvlab.models.tokenizer import TokenText
 from kvlab.runtime.clock import StepClock
 

@@ -16,7 +16,7 @@ class CopyError(RuntimeError):
     """A copy between the pools broke off."""
 
 
-class Mover(Protocol):
+class BlockMover(Protocol):
     """Copies whole blocks, every layer, K and V. All may raise CopyError."""
 
     def copy_out(self, pairs: Pairs, *, before_last_write: bool = False) -> None:
@@ -53,7 +53,7 @@ class TextStream(Protocol):
         ...
 
 
-class Runner(Mover, Protocol):
+class Runner(BlockMover, Protocol):
     """A model with its KV cache."""
 
     vocab_size: int

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from kvlab.engine.block_pool import BlockPool, chain_hash
 from kvlab.engine.config import EngineConfig
-from kvlab.engine.events import BlockAllocated, BlockCopied, BlockReleased, BlockShared, Forked
-from kvlab.engine.journal import Journal
-from kvlab.engine.mover import CopyError, Mover
+from kvlab.engine.event_log import EventLog
+from kvlab.engine.events import BlockAllocated, BlockCopied, BlockShared, Forked
 from kvlab.engine.request import Request
+from kvlab.engine.runner import BlockMover, CopyError
 
 
-class KvSpace:
-    """The GPU pool seen from the requests' block tables. Verbs come in pairs: grow, release."""
+class KVCacheManager:
+    """The GPU pool seen from the requests' block tables.
 
-    def __init__(self, config: EngineConfig, mover: Mover, journal: Journal) -> None:
+    Entry i of a table is the physical block of positions i * block_size and on. `missing` says what a
+    request lacks, `grow` takes it, `release` gives it up.
+    """
+
+    def __init__(self, config: EngineConfig, mover: BlockMover, log: EventLog) -> None:
         self.config = config
         self.pool = BlockPool(config.num_blocks, config.free_order)
         self._mover = mover
-        self._journal = journal
+        self._log = log
 
     # Growing.
 
@@ -54,21 +58,16 @@ class KvSpace:
         reserved = self.positions_to_reserve(request, upto)
         count = self.config.blocks_for(reserved) - len(request.table)
         if count > 0:
-            self.take(request, count, why)
+            request.table += self.allocate(request, count, len(request.table), why)
 
-    def take(self, request: Request, count: int, why: str) -> None:
-        """Append `count` free blocks to the table."""
-        logical = len(request.table)
+    def allocate(self, request: Request, count: int, logical: int, why: str) -> list[int]:
+        """Take `count` free blocks, for logical indices from `logical` on."""
         blocks = self.pool.allocate(count)
-        request.table.extend(blocks)
-        self._journal.record(
-            BlockAllocated,
-            id=request.id,
-            why=why,
-            blocks=tuple(blocks),
-            logical=logical,
-            free=self.pool.free,
+        free = self.pool.free
+        self._log.record(
+            BlockAllocated(id=request.id, why=why, blocks=tuple(blocks), logical=logical, free=free)
         )
+        return blocks
 
     def _copy_on_write(self, request: Request) -> None:
         logical = self._shared_tail(request)
@@ -80,22 +79,16 @@ class KvSpace:
             self._mover.copy_block(source, block)
         except CopyError:
             # Told, since what the block had kept of a prefix is gone. The request ends by this.
-            self._journal.record(
-                BlockAllocated,
-                id=request.id,
-                why="copy_on_write",
-                blocks=(block,),
-                logical=len(request.table),
-                free=self.pool.free,
+            end, free = len(request.table), self.pool.free
+            why = "copy_on_write"
+            self._log.record(
+                BlockAllocated(id=request.id, why=why, blocks=(block,), logical=end, free=free)
             )
-            freed = self.pool.release([block])
-            self.record_release(request, "cut_short", [block], freed, None)
+            self.give_back(request, "cut_short", [block])
             raise
         self.pool.release([source])
         request.table[logical] = block
-        self._journal.record(
-            BlockCopied, id=request.id, logical=logical, source=source, block=block
-        )
+        self._log.record(BlockCopied(id=request.id, logical=logical, source=source, block=block))
 
     # Giving up.
 
@@ -107,32 +100,26 @@ class KvSpace:
         `next_up` is who waits at the head of the queue and the blocks that it needs.
         """
         blocks = request.table[keep:]
-        if not blocks:
-            return
-        freed = self.pool.release(blocks)
-        del request.table[keep:]
-        request.hashed_blocks = min(request.hashed_blocks, keep)
-        self.record_release(request, why, blocks, freed, next_up)
+        if blocks:
+            del request.table[keep:]
+            request.hashed_blocks = min(request.hashed_blocks, keep)
+            self.give_back(request, why, blocks, next_up)
 
-    def record_release(
+    def give_back(
         self,
         request: Request,
         why: str,
         blocks: list[int],
-        freed: list[int],
-        next_up: tuple[str, int] | None,
+        next_up: tuple[str, int] | None = None,
+        *,
+        lent: bool = False,
     ) -> None:
-        next_id, next_needs = next_up or (None, None)
-        self._journal.record(
-            BlockReleased,
-            id=request.id,
-            why=why,
-            blocks=tuple(blocks),
-            freed=tuple(freed),
-            cached=tuple(block for block in freed if self.pool.is_cached(block)),
-            free=self.pool.free,
-            next_id=next_id,
-            next_needs=next_needs,
+        """One reference less to each block, a copy's (`lent`) or the table's."""
+        pool = self.pool
+        freed = pool.release(blocks, lent=lent)
+        cached = [block for block in freed if pool.is_cached(block)]
+        self._log.released(
+            request, why, blocks, freed=freed, cached=cached, free=pool.free, next_up=next_up
         )
 
     # Sharing.
@@ -152,48 +139,49 @@ class KvSpace:
 
         At least one token is left to process, since its logits select the next one.
         """
-        if not self.config.prefix_cache:
-            return []
         found: list[int] = []
-        for logical in range((len(request.history) - 1) // self.config.block_size):
-            block = self.pool.find(self._prefix_hash(request, logical))
-            if block is None:
-                break
-            found.append(block)
+        if self.config.prefix_cache:
+            for logical in range((len(request.history) - 1) // self.config.block_size):
+                block = self.pool.find(self._prefix_hash(request, logical))
+                if block is None:
+                    break
+                found.append(block)
         return found
 
-    def share_prefix(self, request: Request, blocks: list[int]) -> int:
-        """Start the (empty) table with `blocks`; returns the tokens that need no processing."""
-        tokens = len(blocks) * self.config.block_size
-        if blocks:
-            self.pool.share(blocks)
-            request.table.extend(blocks)
-            request.computed = tokens
-            request.hashed_blocks = len(blocks)
-            self._journal.record(
-                BlockShared,
+    def share_prefix(self, request: Request, blocks: list[int]) -> None:
+        """Start the (empty) table with `blocks`: their tokens need no processing."""
+        if not blocks:
+            return
+        self.pool.share(blocks)
+        request.table += blocks
+        request.computed = len(blocks) * self.config.block_size
+        request.ever_computed = max(request.ever_computed, request.computed)
+        request.hashed_blocks = len(blocks)
+        self._log.record(
+            BlockShared(
                 id=request.id,
                 blocks=tuple(blocks),
                 logical=0,
                 refs=tuple(self.pool.references(block) for block in blocks),
-                tokens=tokens,
+                tokens=request.computed,
                 free=self.pool.free,
             )
-        return tokens
+        )
 
     def share_table(self, parent: Request, fork: Request) -> None:
         """A fork starts with the parent's blocks; whoever writes into a shared one copies it first."""
         fork.table = parent.table[: self.config.blocks_for(parent.computed)]
         self.pool.share(fork.table)
-        self._journal.record(
-            Forked,
-            id=fork.id,
-            parent=parent.id,
-            history=len(fork.history),
-            kv=fork.computed,
-            max_tokens=fork.max_tokens,
-            blocks=tuple(fork.table),
-            refs=tuple(self.pool.references(block) for block in fork.table),
+        self._log.record(
+            Forked(
+                id=fork.id,
+                parent=parent.id,
+                history=len(fork.history),
+                kv=fork.computed,
+                max_tokens=fork.max_tokens,
+                blocks=tuple(fork.table),
+                refs=tuple(self.pool.references(block) for block in fork.table),
+            )
         )
 
     def remember_full_blocks(self, request: Request, upto: int) -> None:
