@@ -4,6 +4,8 @@
  */
 
 const TALLEST = 400;
+/** Height of all lanes of the overview. */
+const OVERVIEW = 110;
 const PHASE_ALPHA = { prefill: 1, recompute: 1, restore: 1, decode: 0.5, stalled: 0.25 };
 
 /** Larger pools than these are drawn on a canvas. */
@@ -165,46 +167,49 @@ export function painter(element, model, again) {
 
   const copyOwner = ({ cells }) => cells.find((cell) => cell?.live)?.id;
 
-  /** Lanes of all requests, and the free blocks below them, over the steps. */
-  function paintOverview(canvas) {
+  /**
+   * Lanes of all requests, and the free blocks below them, over the first `known` of `span` columns.
+   * What is drawn already is drawn on; what is not reached is not drawn.
+   */
+  function paintOverview(canvas, known, span) {
     const paint = look();
     const wide = widthOf(canvas);
-    if (!wide || (overview?.canvas === canvas && overview.width === wide)) return;
+    if (!wide) return;
     const { trace, timeline, ids } = model;
-    const lane = Math.max(2, Math.min(14, Math.floor(260 / ids.length)));
-    const below = 48;
-    const { pen, width, height } = sized(canvas, wide, lane * ids.length + below);
-    const column = width / trace.steps.length;
-    overview = { canvas, width };
-    pen.clearRect(0, 0, width, height);
+    const lane = Math.max(2, Math.min(14, Math.floor(OVERVIEW / ids.length)));
+    const below = 32;
+    const same = overview?.canvas === canvas && overview.width === wide && overview.span === span;
+    if (same && overview.known === known) return;
+    const on = same && overview.known < known;
+    const { pen, width, height } = on ? overview : sized(canvas, wide, lane * ids.length + below);
+    const column = width / span;
+    const from = on ? overview.known : 0;
+    overview = { canvas, pen, width, height, span, known };
+    if (!on) pen.clearRect(0, 0, width, height);
     ids.forEach((id, row) => {
       pen.fillStyle = paint.hues[model.owners.get(id).hue];
-      for (const { phase, from, to } of timeline.lanes.get(id).segments) {
-        const alpha = PHASE_ALPHA[phase];
+      for (const segment of timeline.lanes.get(id).segments) {
+        const [left, right] = [Math.max(segment.from, from), Math.min(segment.to + 1, known)];
+        if (left >= right) continue;
+        const alpha = PHASE_ALPHA[segment.phase];
         const thick = alpha === undefined ? Math.max(1, lane * 0.2) : Math.max(1, lane - 1);
         pen.globalAlpha = alpha ?? 0.8;
-        pen.fillRect(
-          from * column,
-          row * lane + (lane - thick) / 2,
-          Math.max(1, (to - from + 1) * column),
-          thick,
-        );
+        pen.fillRect(left * column, row * lane + (lane - thick) / 2, Math.max(1, (right - left) * column), thick);
       }
     });
     pen.globalAlpha = 1;
     pen.fillStyle = paint.soft;
-    const floor = height - 2;
-    timeline.free.forEach((free, i) => {
-      const tall = (free / trace.pool.num_blocks) * (below - 12);
-      pen.fillRect(i * column, floor - tall, Math.max(1, column), tall);
-    });
+    for (let i = from; i < known; i += 1) {
+      const tall = (timeline.free[i] / trace.pool.num_blocks) * (below - 8);
+      pen.fillRect(i * column, height - 2 - tall, Math.max(1, column), tall);
+    }
   }
 
   function paint(state, now) {
     for (const canvas of element.querySelectorAll("canvas")) {
       if (canvas.dataset.dense === "pool") paintPool(canvas, state.blocks, now.blocks);
       else if (canvas.dataset.dense === "host") paintPool(canvas, state.host_blocks, now.hosts);
-      else paintOverview(canvas);
+      else paintOverview(canvas, Number(canvas.dataset.known), Number(canvas.dataset.span));
     }
   }
 
@@ -219,5 +224,16 @@ export function painter(element, model, again) {
     return x < known.across && id < known.drawn.length ? id : null;
   }
 
-  return { paint, blockAt, stop: () => watch.disconnect() };
+  /** Where a block of a canvas is in the window, or null where its pool is no canvas. */
+  function spotOf(kind, id) {
+    const canvas = element.querySelector(`canvas[data-dense="${kind}"]`);
+    const known = canvas && pools.get(canvas);
+    if (!known) return null;
+    const box = canvas.getBoundingClientRect();
+    const size = (known.size * box.width) / known.width;
+    const [left, top] = [box.left + (id % known.across) * size, box.top + Math.floor(id / known.across) * size];
+    return { left, top, width: size, height: size };
+  }
+
+  return { paint, blockAt, spotOf, stop: () => watch.disconnect() };
 }

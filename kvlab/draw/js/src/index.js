@@ -92,7 +92,7 @@ function render({ model, el }) {
       title: model.get("title"),
       start: model.get("start"),
       stop: model.get("stop"),
-      state: before && { ...before, lifted: false, selected: null, cursor: undefined },
+      state: before && { ...before, lifted: false, reached: false, selected: null, cursor: undefined },
       cursor: model.get("cursor"),
       predict: model.get("predict"),
       covered: model.get("covered"),

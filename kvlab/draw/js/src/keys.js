@@ -1,8 +1,10 @@
-/** The player's keys. No plain key leaves the player while it has the focus. */
+/** The player's keys. What it does not use goes to the host: Ctrl, Meta and Alt, Shift+Enter, Tab. */
 
 const KEYS = {
   ArrowRight: "forward",
   ArrowLeft: "back",
+  "Shift ArrowRight": "event",
+  "Shift ArrowLeft": "eventBack",
   Home: "first",
   End: "last",
   PageDown: "stepForward",
@@ -20,6 +22,8 @@ const KEYS = {
 export const LISTED = [
   ["→", "act_forward"],
   ["←", "act_back"],
+  ["key_shift_right", "act_event"],
+  ["key_shift_left", "act_event_back"],
   ["key_page_down", "act_step_forward"],
   ["key_page_up", "act_step_back"],
   ["Home", "act_first"],
@@ -39,47 +43,77 @@ export const LISTED = [
   ["Esc", "act_close"],
 ];
 
-/** Groups in which the up and down keys go from one to the next. */
+/** Groups of which only one is a tab stop: the up and down keys go from one to the next. */
 const GROUPS = [
+  [".k-guide", ".k-say .k-term"],
+  [".k-options", ".k-option"],
   [".k-requests", ".k-chip"],
-  [".k-pools", ".k-open"],
-  [".k-tables", ".k-row"],
+  [".k-memory", ".k-open"],
+  [".k-cards", ".k-row"],
   [".k-time", ".k-lab[tabindex]"],
+  [".k-time", ".k-step"],
 ];
 
+const isText = ({ tagName, type }) => tagName === "SELECT" || (tagName === "INPUT" && type !== "range");
+
+/** Whether the player has a use for a key, or keeps it from a host that would act on a bare letter. */
+function isOurs(event) {
+  const { key, ctrlKey, metaKey, altKey, shiftKey } = event;
+  if (ctrlKey || metaKey || altKey) return false;
+  if (key.length === 1 || Object.hasOwn(KEYS, key) || key === "Escape") return true;
+  if (isText(event.target)) return key !== "Tab" && !(key === "Enter" && shiftKey);
+  return key === "ArrowUp" || key === "ArrowDown" || (key === "Enter" && !shiftKey);
+}
+
+/**
+ * JupyterLab looks at keys before the page's elements do, and leaves alone what lies in an element
+ * with this attribute: it is there for the keys that are ours, and for no others. Returns what ends it.
+ */
+export function guarded(element) {
+  const page = element.ownerDocument.defaultView;
+  const look = (event) => {
+    if (!element.contains(event.target)) return;
+    if (isOurs(event)) element.setAttribute("data-lm-suppress-shortcuts", "true");
+    else element.removeAttribute("data-lm-suppress-shortcuts");
+  };
+  const kinds = ["keydown", "keypress", "keyup"];
+  for (const kind of kinds) page.addEventListener(kind, look, true);
+  for (const kind of kinds.slice(1)) {
+    element.addEventListener(kind, (event) => isOurs(event) && event.stopPropagation());
+  }
+  return () => {
+    for (const kind of kinds) page.removeEventListener(kind, look, true);
+  };
+}
+
 export function onKey(event, element, act) {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!isOurs(event)) return;
   event.stopPropagation();
-  const target = event.target;
-  const name = target.tagName;
-  if (name === "SELECT" || (name === "INPUT" && target.type !== "range")) {
+  const { target } = event;
+  if (isText(target)) {
     if (event.key === "Escape") act.close();
     return;
   }
   const handled = () => event.preventDefault();
-  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-  if (event.shiftKey && (key === "ArrowRight" || key === "ArrowLeft")) {
-    handled();
-    act[key === "ArrowRight" ? "stepForward" : "stepBack"]();
-  } else if (Object.hasOwn(KEYS, key)) {
+  const bare = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  const key = event.shiftKey && bare.startsWith("Arrow") ? `Shift ${bare}` : bare;
+  if (Object.hasOwn(KEYS, key)) {
     handled();
     act[KEYS[key]]();
   } else if (/^[1-9]$/.test(key)) {
     act.choose(Number(key) - 1);
-  } else if (key === " " || key === "Enter") {
+  } else if (key === " ") {
     // On a button the space bar presses it.
-    if (name === "BUTTON") return;
-    if (key === " ") {
-      handled();
-      act.play();
-    }
+    if (target.tagName === "BUTTON") return;
+    handled();
+    act.play();
   } else if (key === "?") {
     handled();
     act.sheet("help");
   } else if (key === "Escape") {
     act.close();
   } else if (key === "ArrowUp" || key === "ArrowDown") {
-    if (name === "INPUT") return handled();
+    if (target.tagName === "INPUT") return handled();
     for (const [group, item] of GROUPS) {
       if (!target.matches(item)) continue;
       handled();

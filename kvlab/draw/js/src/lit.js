@@ -82,7 +82,7 @@ function laneAt(target, y) {
   });
 }
 
-export function lighter(element, model, stateNow) {
+export function lighter(element, model, stateNow, changed = () => {}) {
   let subject = null;
   let marked = [];
 
@@ -97,12 +97,12 @@ export function lighter(element, model, stateNow) {
       marked.push(el);
     };
     const all = (selector) => element.querySelectorAll(selector);
-    for (const el of all(".k-pools [data-block]")) {
+    for (const el of all(".k-memory [data-block]")) {
       const id = Number(el.dataset.block);
       if (found.blocks.has(id)) mark(el);
       if (found.tokens.size && el.querySelector(".k-cell")) markCells(el, state.blocks[id], found, mark);
     }
-    for (const el of all(".k-pools [data-host]")) {
+    for (const el of all(".k-memory [data-host]")) {
       const id = Number(el.dataset.host);
       if (found.hosts.has(id)) mark(el);
       if (found.tokens.size) markCells(el, state.host_blocks[id], found, mark);
@@ -129,6 +129,7 @@ export function lighter(element, model, stateNow) {
     if (el === subject) return;
     subject = el;
     apply();
+    changed();
   };
   const subjectOf = (event) =>
     event.target.closest?.(SUBJECTS) ?? laneAt(event.target, event.clientY) ?? null;

@@ -43,6 +43,8 @@ export function prepare(trace, words) {
     ...fallbacks(trace.events),
     notes: lessonNotes(trace),
     teaching: teachersNotes(trace),
+    moments: momentsOf(trace),
+    swaps: trace.events.some(({ kind }) => kind === "swap_out_started"),
     measured: measuredBy(trace),
     terms: termsOf(words),
     t,
@@ -97,6 +99,25 @@ function marksOf(events) {
   });
   if (found.length <= MOST_MARKS) return found;
   return found.filter(({ mark }) => mark === "preempted" || mark === "resumed").slice(0, MOST_MARKS);
+}
+
+/** Where a teacher would stop: {cursor, event}, event the index of the one that is told there. */
+function momentsOf(trace) {
+  const stops = new Set(["block_needed", "preempted", "paused", "block_released", "swap_out_finished", "swap_in_finished", "resumed"]);
+  const ends = new Set(trace.steps.map((step) => step.end));
+  return trace.events.flatMap((event, i) => (stops.has(event.kind) || ends.has(i + 1) ? [{ cursor: i + 1, event: i }] : []));
+}
+
+/** Index of the event that is told at a cursor: the moment's own, else the last before it. */
+export function told(model, cursor) {
+  return model.moments.find((moment) => moment.cursor === cursor)?.event ?? cursor - 1;
+}
+
+/** The cursor after the next step's end, but never past a preemption: its sentence is not skipped. */
+export function stepForward(model, cursor) {
+  const goal = stepCursor(model.trace, cursor, 1);
+  const gone = after(model.preemptions, cursor);
+  return gone !== null && gone < goal ? gone : goal;
 }
 
 /** Index of the step that a cursor stands in, -1 before the first event. */

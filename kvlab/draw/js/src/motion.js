@@ -1,97 +1,117 @@
 /**
- * Motion of what moved: small copies fly over the picture, which is itself already the new one. They
- * delay nothing, the next move ends them, and under reduced motion there are none.
+ * Motion between two cursors. A move forward is cut into beats (a copy, a release, a pass through the
+ * model, …); each beat's end is a state of the trace, and what a beat brings is hidden until it has
+ * arrived. The next move ends everything at once; under reduced motion there is none.
  */
-import { marks } from "./owners.js";
+import { flyer } from "./fly.js";
+import { perform } from "./choreography.js";
 
-const MILLISECONDS = 280;
-const MOST_FLYING = 8;
+/** Milliseconds at the speed 1, and of a whole move. */
+const WEIGHTS = {
+  arrival: 300,
+  allocation: 380,
+  prefill: 700,
+  recompute: 900,
+  decode: 620,
+  preemption: 450,
+  copy: 900,
+  release: 480,
+};
+const LONGEST = 900;
+const MOST_BEATS = 6;
 
-/** What flies at an event, as [label, from, to]; a place is ["table", id, block], … */
-function flights(event) {
-  const each = (make) => event.blocks.slice(0, MOST_FLYING).map(make);
-  const onGpu = (block) => ["block", block];
-  switch (event.kind) {
-    case "block_released":
-      return each((block) => [`P${block}`, ["entry", event.id, block], onGpu(block)]);
-    case "block_allocated":
-    case "block_shared":
-    case "swap_in_finished":
-      return each((block) => [`P${block}`, onGpu(block), ["entry", event.id, block]]);
-    case "swap_out_advanced":
-      return each((block, i) => [`P${block}`, onGpu(block), ["host", event.host_blocks[i]]]);
-    case "swap_in_advanced":
-      return each((block, i) => [`H${event.host_blocks[i]}`, ["host", event.host_blocks[i]], onGpu(block)]);
-    default:
-      return [];
+const BEATS = {
+  arrived: "arrival",
+  admitted: "allocation",
+  resumed: "allocation",
+  forked: "allocation",
+  block_allocated: "allocation",
+  block_shared: "allocation",
+  block_copied: "allocation",
+  preempted: "preemption",
+  paused: "preemption",
+  swap_out_advanced: "copy",
+  swap_in_advanced: "copy",
+  block_released: "release",
+  host_block_released: "release",
+  kv_written: "decode",
+  token_sampled: "decode",
+  token_delivered: "decode",
+};
+
+/** What moves between two cursors: [{kind, from, to, ms}], the last one to the goal. */
+export function beats(events, from, to) {
+  const found = [];
+  for (let i = from; i < to; i += 1) {
+    const event = events[i];
+    const kind = BEATS[event.kind];
+    const last = found.at(-1);
+    // A pass through the model is one beat a step: what comes out of one goes into the next.
+    const group = kind === "decode" ? `decode ${event.step}` : kind;
+    if (kind && last?.group !== group) found.push({ group, kind, from: last?.to ?? from, to: i + 1 });
+    if (found.length) found.at(-1).to = i + 1;
+    // What is written says what kind of pass it is.
+    if (event.kind === "kv_written" && event.why === "rebuilt") found.at(-1).kind = "recompute";
+    else if (event.kind === "kv_written" && event.last > event.first && found.at(-1).kind === "decode") found.at(-1).kind = "prefill";
   }
+  // A move over a long stretch shows its end; what is before it is drawn at once.
+  const shown = found.slice(-MOST_BEATS);
+  if (shown.length) shown.at(-1).to = to;
+  const whole = shown.reduce((sum, { kind }) => sum + WEIGHTS[kind], 0);
+  const scale = Math.min(1, LONGEST / whole);
+  return shown.map(({ kind, from: start, to: end }) => ({ kind, from: start, to: end, ms: WEIGHTS[kind] * scale }));
 }
 
-export function mover(element, model) {
-  let flying = [];
+/** `show(cursor)` draws the scene at a cursor. */
+export function mover(element, model, show, spotOf) {
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
+  const air = flyer(element, spotOf);
+  let timer = null;
+  let over = null;
 
+  /** End what moves; the scene is not drawn again. */
   function stop() {
-    for (const el of flying) el.remove();
-    flying = [];
+    clearTimeout(timer);
+    timer = null;
+    air.clear();
+    const done = over;
+    over = null;
+    done?.();
   }
 
-  /** Where a place is now, in the player's own pixels. */
-  function spot([kind, ...ids], root, scale) {
-    const quoted = (text) => CSS.escape(String(text));
-    const el = element.querySelector(
-      kind === "entry"
-        ? `[data-table="${quoted(ids[0])}"] [data-entry="${ids[1]}"]`
-        : `.k-pools [data-${kind}="${ids[0]}"] .k-name`,
-    );
-    if (!el) return null;
-    const box = el.getBoundingClientRect();
-    if (!box.width) return null;
-    return { x: (box.left - root.left) / scale, y: (box.top - root.top) / scale };
-  }
-
-  function measure(places) {
-    const root = element.getBoundingClientRect();
-    const scale = root.width / element.offsetWidth || 1;
-    return places.map((place) => spot(place, root, scale));
-  }
-
-  /** Call before the picture changes; what it returns, after. */
-  function before(from, to) {
+  /** Show the way from one cursor to a later one; `done` is called at its end, however it comes. */
+  function play(from, to, speed, done) {
     stop();
-    if (to !== from + 1 || calm.matches || !element.isConnected) return null;
-    const event = model.trace.events[to - 1];
-    const found = flights(event);
-    if (!found.length) return null;
-    const starts = measure(found.map(([, start]) => start));
-    return () => {
-      const places = measure(found.flatMap(([, start, end]) => [start, end]));
-      found.forEach(([label], i) => {
-        const start = starts[i] ?? places[2 * i];
-        const end = places[2 * i + 1];
-        if (start && end) fly(label, event.id, start, end);
-      });
-    };
+    const list = calm.matches || !element.isConnected ? [] : beats(model.trace.events, from, to);
+    if (!list.length) {
+      show(to);
+      done?.();
+      return;
+    }
+    over = done;
+    if (list[0].from > from) show(list[0].from);
+    run(list, 0, speed);
   }
 
-  function fly(label, id, from, to) {
-    const el = element.ownerDocument.createElement("span");
-    el.className = "k-fly";
-    el.textContent = label;
-    el.setAttribute("aria-hidden", "true");
-    const looks = marks(model.owners.get(id));
-    for (const name of Object.keys(looks)) el.setAttribute(name, looks[name]);
-    element.append(el);
-    flying.push(el);
-    const at = ({ x, y }) => `translate(${x}px, ${y}px)`;
-    const path = [
-      { transform: at(from), opacity: 1 },
-      { transform: at(to), opacity: 1, offset: 0.85 },
-      { transform: at(to), opacity: 0 },
-    ];
-    const motion = el.animate(path, { duration: MILLISECONDS, easing: "ease-in-out" });
-    motion.onfinish = () => el.remove();
+  function run(list, i, speed) {
+    air.clear();
+    const beat = list[i];
+    const ms = beat.ms / speed;
+    const events = model.trace.events.slice(beat.from, beat.to);
+    const go = perform[beat.kind](events, air, model);
+    show(beat.to);
+    go?.(ms);
+    timer = setTimeout(() => (i + 1 < list.length && element.isConnected ? run(list, i + 1, speed) : finish(list)), ms);
   }
 
-  return { before, stop };
+  function finish(list) {
+    timer = null;
+    air.clear();
+    if (!element.isConnected) show(list.at(-1).to);
+    const done = over;
+    over = null;
+    done?.();
+  }
+
+  return { play, stop, get moving() { return timer !== null; } };
 }

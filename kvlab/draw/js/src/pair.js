@@ -17,8 +17,8 @@ import { lighter } from "./lit.js";
 import { prepare, touched } from "./model.js";
 import { watchTheme } from "./theme.js";
 import { MANY, atHand } from "./views/many.js";
-import { hostPool, pool } from "./views/pool.js";
-import { requests, tables } from "./views/requests.js";
+import { memory } from "./views/pool.js";
+import { requests } from "./views/requests.js";
 import { sheet } from "./views/sheets.js";
 import { overview, time } from "./views/time.js";
 import { fill } from "./words.js";
@@ -80,7 +80,7 @@ export function mountPair(root, traces, options) {
       model,
       replay: fold(trace),
       painters: [],
-      ui: { axis, low: 0, high: trace.events.length, find: "", scrolled: 0, selected: null, sheet: null },
+      ui: { axis, ahead: true, unfolded: new Set(), low: 0, high: trace.events.length, find: "", scrolled: 0, selected: null, sheet: null },
       cursor: () => trace.steps.findLast((one) => one.step <= step)?.end ?? 0,
     };
     const { ui } = place;
@@ -232,13 +232,7 @@ export function mountPair(root, traces, options) {
       { key: name, class: "k-pair-run", "data-run": name, "aria-label": t(name) },
       h("h3", { class: "k-pair-name" }, t(name)),
       h("p", { class: "k-pair-says", dir: "auto" }, says),
-      h(
-        "div",
-        { class: "k-pools" },
-        ofRun(name, pool(model, state, at, now, act)),
-        ofRun(name, hostPool(model, state, now, act)),
-      ),
-      ofRun(name, tables(model, state, now, ids)),
+      ofRun(name, memory(model, state, at, now, act)),
       ofRun(name, requests(model, state, now, ids, ui, act)),
       ofRun(name, sheet(model, state, at, ui, act)),
     );

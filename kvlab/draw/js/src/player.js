@@ -4,23 +4,27 @@
  * @typedef {{
  *   words: object, title?: string, cursor?: number, start?: number, stop?: number | null,
  *   predict?: boolean, covered?: boolean, answers?: Answer[], presenter?: boolean, state?: object, axis?: number,
- *   link?: "" | "query" | "hash", style?: boolean,
+ *   link?: "" | "query" | "hash",
  *   onCursor?: (cursor: number) => void, onPredict?: (on: boolean) => void,
  *   guide?: {question?: string, watch?: string[], note?: string, why?: string, next?: string},
  *   onNext?: () => void, onAnswers?: (answers: Answer[]) => void, onState?: (state: object) => void,
  * }} Options
  *   start and stop: the range of a figure, as cursors; stop null or below 0: to the end
- *   covered: the time picture hides what comes after the cursor; state: what `state` of another player gave; axis: columns that the time picture has at least, so
- *   that two runs stand on one axis; link: where a copied link keeps scenario, method and cursor
+ *   covered: what comes after the cursor is not in the page until the end was reached once
+ *   state: what `state` of another player gave
+ *   axis: columns that the time picture has at least, so that two runs stand on one axis
+ *   link: where a copied link keeps scenario, method and cursor
+ *   guide: the host's words: before the first move, and at the end
  */
 import { patch } from "./dom.js";
 import { isDense, isLong, painter } from "./dense.js";
 import { fold } from "./fold.js";
-import { onKey } from "./keys.js";
+import { guarded, onKey } from "./keys.js";
 import { addressOf, copy } from "./link.js";
+import { liner } from "./lines.js";
 import { lighter } from "./lit.js";
 import * as places from "./model.js";
-import { isKey, prepare, stepCursor, stepIndex } from "./model.js";
+import { isKey, prepare, stepCursor, stepForward, stepIndex, told } from "./model.js";
 import { mover } from "./motion.js";
 import { answered, asCsv } from "./questions.js";
 import { save } from "./save.js";
@@ -30,19 +34,19 @@ import { watchTheme } from "./theme.js";
 import { view } from "./view.js";
 import { judged } from "./views/ask.js";
 
-const MILLISECONDS_PER_EVENT = 1400;
+/** From the end of one move to the next, while playing. */
+const MILLISECONDS_TO_READ = 1500;
 const MOST_ANSWERS = 1000;
 /** What a host may keep and give back. */
-const KEPT = ["lifted", "speed", "pauses", "predict", "presenter", "projector", "table", "selected"];
+const KEPT = ["lifted", "speed", "pauses", "predict", "presenter", "projector", "table", "selected", "reached"];
 
 /** Show a trace in `root`. Returns {element, goto, update, destroy, cursor, state}. */
 export function mountPlayer(root, trace, options) {
   const element = document.createElement("div");
   element.className = "kvlab-player";
-  element.tabIndex = 0;
+  element.tabIndex = -1;
   element.setAttribute("role", "group");
   element.lang = options.words.language;
-  element.setAttribute("data-lm-suppress-shortcuts", "true");
   root.append(element);
 
   const events = trace.events.length;
@@ -69,8 +73,9 @@ export function mountPlayer(root, trace, options) {
     predict: Boolean(options.predict),
     answers: (options.answers ?? []).slice(-MOST_ANSWERS),
     asked: {},
-    covered: Boolean(options.covered),
-    veiled: false,
+    covered: options.covered ?? true,
+    reached: false,
+    ahead: false,
     latest: null,
     presenter: Boolean(options.presenter),
     projector: false,
@@ -78,6 +83,7 @@ export function mountPlayer(root, trace, options) {
     table: false,
     open: null,
     selected: null,
+    unfolded: new Set(),
     find: "",
     scrolled: 0,
     tip: null,
@@ -87,37 +93,47 @@ export function mountPlayer(root, trace, options) {
   };
   if (ui.lifted) Object.assign(ui, { low: 0, high: events });
   let cursor = clamp(options.state?.cursor ?? options.cursor ?? ui.low, ui.low, ui.high);
+  let shown = cursor;
   let timer = null;
   let last = [];
   let shownStep = null;
-  let drawn = cursor;
 
   element.setAttribute("aria-label", model.t("player", { title: ui.title || trace.scenario.title }));
-  const move = mover(element, model);
   const paints = isLong(trace, model.ids) || [trace.pool.num_blocks, trace.pool.host_blocks].some(
     (blocks) => isDense(blocks, trace.pool.block_size),
   );
   const canvases = paints ? painter(element, model, () => draw()) : null;
-  const lit = lighter(element, model, () => replay.to(cursor));
+  const lines = liner(element);
+  const lit = lighter(element, model, () => replay.to(shown), lines.again);
+  const move = mover(
+    element,
+    model,
+    (at) => {
+      shown = at;
+      draw();
+    },
+    (kind, id) => canvases?.spotOf(kind, id) ?? null,
+  );
 
   function draw() {
+    if (cursor >= ui.high) ui.reached = true;
     ui.asked = askedNow();
-    ui.veiled = ui.covered || Boolean(open(cursor, ui.high));
-    // Where there is a canvas there is too much to see one block fly.
-    const fly = canvases ? null : move.before(drawn, cursor);
+    ui.ahead = (!ui.covered || ui.reached) && !open(cursor, ui.high);
     element.toggleAttribute("data-projector", ui.projector);
     element.toggleAttribute("data-blank", ui.blank);
-    const state = replay.to(cursor);
-    const next = view(model, state, cursor, ui, act);
+    const state = replay.to(shown);
+    const next = view(model, state, cursor, shown, ui, act);
+    // A button that loses its use must not take the focus with it.
+    const held = active();
     patch(element, last, next);
     last = next;
-    canvases?.paint(state, places.touched(model, cursor - 1));
-    const step = stepIndex(trace, cursor);
+    if (held?.disabled) element.focus({ preventScroll: true });
+    canvases?.paint(state, places.touched(model, shown - 1));
+    const step = stepIndex(trace, shown);
     if (step !== shownStep) follow(element);
     shownStep = step;
-    drawn = cursor;
     lit.again();
-    fly?.();
+    lines.again();
   }
 
   /** What an action changed is drawn, and told to a host that keeps it. */
@@ -153,15 +169,22 @@ export function mountPlayer(root, trace, options) {
     return goal <= cursor ? goal : (open(cursor, goal)?.at ?? goal);
   }
 
-  function goto(value, from = "user") {
+  /** To a cursor; forward and `moving`: everything on the way is seen to happen. */
+  function goto(value, { from = "user", moving = false, done } = {}) {
     const wanted = clamp(Math.round(value), ui.low, ui.high);
     const goal = from === "user" ? held(wanted) : wanted;
     if (goal === cursor) {
+      move.stop();
+      shown = cursor;
+      draw();
       if (wanted > goal) askAgain();
       return;
     }
+    // The next move ends the one before at once.
+    const start = moving && goal > cursor ? cursor : goal;
+    move.stop();
     cursor = goal;
-    draw();
+    move.play(start, goal, ui.speed, done);
     if (from === "user") options.onCursor?.(cursor);
   }
 
@@ -189,21 +212,32 @@ export function mountPlayer(root, trace, options) {
     ui.playing = false;
   }
 
-  function tick() {
-    timer = setTimeout(() => {
-      if (!element.isConnected) return stop();
-      goto(cursor + 1);
-      const halt = ui.asked.question || (ui.pauses && isKey(trace.events[cursor - 1]));
-      if (cursor < ui.high && !halt) return tick();
-      stop();
-      draw();
-    }, MILLISECONDS_PER_EVENT / ui.speed);
+  /** From one moment to the next, each shown and then left standing to be read. */
+  function playOn() {
+    if (!element.isConnected) return stop();
+    const before = cursor;
+    goto(nextMoment(), {
+      moving: true,
+      done: () => {
+        if (!ui.playing) return;
+        const event = trace.events[told(model, cursor)];
+        const halt = cursor === before || ui.asked.question || (ui.pauses && isKey(event));
+        if (cursor < ui.high && !halt) {
+          timer = setTimeout(playOn, MILLISECONDS_TO_READ / ui.speed);
+          return;
+        }
+        stop();
+        draw();
+      },
+    });
   }
 
-  const go = (to) => () => {
-    if (ui.playing) stop();
-    goto(to() ?? cursor);
-    draw();
+  const nextMoment = () => model.moments.find((one) => one.cursor > cursor && one.cursor <= ui.high)?.cursor ?? ui.high;
+  const momentBefore = () => model.moments.findLast((one) => one.cursor < cursor && one.cursor >= ui.low)?.cursor ?? ui.low;
+
+  const go = (to, moving = false) => () => {
+    stop();
+    goto(to() ?? cursor, { moving });
   };
   const within = (found) => (found !== null && found <= ui.high && found >= ui.low ? found : null);
   const toggle = (name) => () => {
@@ -213,10 +247,12 @@ export function mountPlayer(root, trace, options) {
   const act = {
     first: go(() => ui.low),
     last: go(() => ui.high),
-    back: go(() => cursor - 1),
-    forward: go(() => cursor + 1),
+    back: go(momentBefore),
+    forward: go(nextMoment, true),
+    eventBack: go(() => cursor - 1),
+    event: go(() => cursor + 1, true),
     stepBack: go(() => stepCursor(trace, cursor, -1)),
-    stepForward: go(() => stepCursor(trace, cursor, 1)),
+    stepForward: go(() => stepForward(model, cursor), true),
     preemption: go(() => within(places.nextPreemption(model, cursor))),
     preemptionBack: go(() => within(places.previousPreemption(model, cursor))),
     full: go(() => within(places.nextFull(model, cursor))),
@@ -227,18 +263,17 @@ export function mountPlayer(root, trace, options) {
     },
     within,
     goto: (value) => {
-      if (ui.playing) stop();
+      stop();
       if (value < ui.low || value > ui.high) lift();
       goto(value);
-      draw();
     },
     play: () => {
       if (ui.playing) stop();
       else {
         if (cursor >= ui.high) goto(ui.low);
         ui.playing = !ui.asked.question;
-        if (ui.playing) tick();
-        else askAgain();
+        if (ui.playing) return playOn();
+        askAgain();
       }
       draw();
     },
@@ -272,6 +307,14 @@ export function mountPlayer(root, trace, options) {
       const { question } = ui.asked;
       const option = question?.options[index];
       if (option) act.answer(question, option.value);
+    },
+    next: () => {
+      options.onNext?.();
+      element.dispatchEvent(new CustomEvent("kvlab-next", { bubbles: true }));
+    },
+    unfold: (id) => {
+      if (!ui.unfolded.delete(id)) ui.unfolded.add(id);
+      draw();
     },
     continued: () => {
       act.forward();
@@ -316,7 +359,7 @@ export function mountPlayer(root, trace, options) {
     },
     nameAt: (event, kind) => {
       const id = canvases.blockAt(event.currentTarget, event);
-      const { blocks, host_blocks: stored } = replay.to(cursor);
+      const { blocks, host_blocks: stored } = replay.to(shown);
       const one = id === null ? null : kind === "host" ? stored[id] : blocks[id];
       const owners = one && (one.owners ?? [one.owner]).filter(Boolean);
       event.currentTarget.title = one
@@ -334,13 +377,20 @@ export function mountPlayer(root, trace, options) {
       else if (ui.blank) ui.blank = false;
       else if (ui.sheet) ui.sheet = null;
       else if (ui.projector) ui.projector = false;
-      else return;
+      else return leave();
       draw();
       if (!element.contains(active())) element.focus();
     },
   };
 
   const active = () => element.getRootNode().activeElement;
+
+  /** The focus goes back to the host: JupyterLab's cell, else the page. */
+  function leave() {
+    const host = element.parentElement?.closest("[tabindex]");
+    if (host) host.focus();
+    else active()?.blur();
+  }
 
   function saveAnswers(kind) {
     const name = `${trace.scenario.name ?? "run"}-answers.${kind}`;
@@ -357,10 +407,9 @@ export function mountPlayer(root, trace, options) {
     return { cursor, ...kept(ui) };
   }
 
+  const unguard = guarded(element);
   element.addEventListener("keydown", (event) => onKey(event, element, act));
-  for (const kind of ["keypress", "keyup"]) {
-    element.addEventListener(kind, (event) => event.stopPropagation());
-  }
+  
   const unwatchTerms = watchTerms(element, (tip) => {
     if (tip === ui.tip) return;
     ui.tip = tip;
@@ -375,7 +424,7 @@ export function mountPlayer(root, trace, options) {
 
   return {
     element,
-    goto: (value) => goto(value, "host"),
+    goto: (value) => goto(value, { from: "host" }),
     get cursor() {
       return cursor;
     },
@@ -391,15 +440,19 @@ export function mountPlayer(root, trace, options) {
         if (name in changes) ui[name] = changes[name];
       }
       if ("start" in changes || "stop" in changes) {
-        Object.assign(ui, rangeOf(changes), { lifted: false });
+        Object.assign(ui, rangeOf(changes), { lifted: false, reached: false });
         cursor = clamp(cursor, ui.low, ui.high);
       }
+      move.stop();
+      shown = cursor;
       draw();
     },
     destroy() {
       stop();
       move.stop();
       canvases?.stop();
+      lines.stop();
+      unguard();
       unwatchTerms();
       unwatch();
       element.remove();

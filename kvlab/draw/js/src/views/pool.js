@@ -1,4 +1,4 @@
-/** The GPU pool and the CPU pool: physical blocks keep their place, owners come and go. */
+/** The GPU pool, the CPU pool and the link between: blocks keep their place, owners come and go. */
 import { h, memo } from "../dom.js";
 import { isDense } from "../dense.js";
 import { icon } from "../icons.js";
@@ -26,7 +26,46 @@ function canvas(model, kind, blocks, act) {
   });
 }
 
-export function pool(model, state, cursor, now, act) {
+/** Both pools, with what tells how large their blocks can be drawn. */
+export function memory(model, state, cursor, now, act) {
+  const { trace, t } = model;
+  const { num_blocks: total, host_blocks: stored } = trace.pool;
+  const across = acrossOf(trace.pool);
+  const rows = Math.ceil(total / across) + (model.swaps ? Math.ceil(stored / across) : 0);
+  return h(
+    "div",
+    {
+      key: "memory",
+      class: "k-memory",
+      role: "region",
+      "aria-label": t("memory"),
+      style: `--across:${across};--rows:${rows};--pools:${model.swaps ? 2 : 1};--slots:${slotsAcross(trace.pool)}`,
+    },
+    pool(model, state, cursor, now, act),
+    model.swaps && link(model, state, cursor),
+    model.swaps && hostPool(model, state, now, act),
+  );
+}
+
+/** Four blocks are two by two, also where there is room for three. */
+const acrossOf = ({ num_blocks }) => (num_blocks <= 4 ? 2 : num_blocks <= 9 ? 3 : 4);
+
+const slotsAcross = (pool) => Math.min(pool.block_size, density(pool) === "full" ? 8 : 16);
+
+/** What travels between the pools goes this way. */
+function link({ t, owners }, state, cursor) {
+  const [id, request] =
+    Object.entries(state.requests).find(([, one]) => COPYING.has(one.state)) ?? [];
+  const way = request && (request.state === "swapping_out" ? "out" : "in");
+  return h(
+    "div",
+    { key: "link", class: "k-link", "data-way": way, ...marks(owners.get(id)) },
+    way && icon(way),
+    h("span", null, t(way ? `link_${way}` : "link", { id })),
+  );
+}
+
+function pool(model, state, cursor, now, act) {
   const { trace, t } = model;
   const total = trace.pool.num_blocks;
   const size = density(trace.pool);
@@ -50,14 +89,7 @@ export function pool(model, state, cursor, now, act) {
       ? canvas(model, "pool", state.blocks, act)
       : h(
           "div",
-          {
-            class: "k-blocks",
-            "data-size": size,
-            style:
-              `--slots:${Math.min(trace.pool.block_size, size === "full" ? 8 : 16)};` +
-              // Four blocks are two by two, also where there is room for three.
-              `--across:${total === 4 ? 2 : 4}`,
-          },
+          { class: "k-blocks", "data-size": size },
           state.blocks.map((block, id) => {
             const copy = copies.get(id);
             const touched = now.blocks.has(id) || now.slots?.block === id;
@@ -181,6 +213,7 @@ function gpuCell(model, recovered, cell, slot, written, size) {
       "data-cell": cell ? (cell.live ? "filled" : "ghost") : "empty",
       "data-how": how,
       "data-now": written,
+      "data-was": cell && !cell.live ? model.owners.get(cell.id)?.short : undefined,
       title: cell ? tip(model, cell, slot) : undefined,
       ...(cell ? marks(model.owners.get(cell.id)) : {}),
     },
@@ -223,14 +256,14 @@ function describe(model, block, id, copy, filled, cursor) {
 /** States in which a copy of a request is under way. */
 const COPYING = new Set(["swapping_out", "swapping_in"]);
 
-/** The host pool, small: what is stored for whom. */
-export function hostPool(model, state, now, act) {
+/** What is stored for whom, in blocks as large as those of the GPU. */
+function hostPool(model, state, now, act) {
   const { trace, t } = model;
-  const total = trace.pool.host_blocks;
-  if (!total) return null;
+  const { host_blocks: total, block_size } = trace.pool;
+  const plain = total > 16 || block_size > 16;
   return h(
     "section",
-    { class: "k-host", "aria-label": t("host_pool") },
+    { class: "k-pool k-host", "aria-label": t("host_pool") },
     h(
       "div",
       { class: "k-bar" },
@@ -241,17 +274,17 @@ export function hostPool(model, state, now, act) {
         h("b", null, t("free_of", { free: state.host_free, total })),
       ),
     ),
-    isDense(total, trace.pool.block_size)
+    isDense(total, block_size)
       ? canvas(model, "host", state.host_blocks, act)
       : h(
           "div",
-          { class: "k-hosts", "data-plain": total > 32 || trace.pool.block_size > 8 },
-          state.host_blocks.map((block, id) => hostBlock(model, state, block, id, now, act)),
+          { class: "k-blocks", "data-size": plain ? "small" : "full" },
+          state.host_blocks.map((block, id) => hostBlock(model, state, block, id, now, plain, act)),
         ),
   );
 }
 
-function hostBlock(model, state, block, id, now, act) {
+function hostBlock(model, state, block, id, now, plain, act) {
   const { owners, t } = model;
   const owner = owners.get(block.owner);
   const filled = block.cells.filter((cell) => cell?.live).length;
@@ -260,7 +293,7 @@ function hostBlock(model, state, block, id, now, act) {
     "div",
     {
       key: id,
-      class: "k-block k-small",
+      class: "k-block",
       onclick: opens({ host: id }, act),
       "data-host": id,
       "data-flight": COPYING.has(state.requests[block.owner]?.state),
@@ -287,6 +320,7 @@ function hostBlock(model, state, block, id, now, act) {
           {
             class: "k-cell",
             "data-cell": cell ? (cell.live ? "filled" : "ghost") : "empty",
+            "data-was": cell && !cell.live ? owners.get(cell.id)?.short : undefined,
             title: cell ? tip(model, cell, slot) : undefined,
             ...(cell ? marks(owners.get(cell.id)) : {}),
           },

@@ -1,28 +1,8 @@
-/** Block tables and request cards: what each request has, knows and still needs. */
+/** A card per request: what it has, knows and still needs, and its block table. */
 import { h, memo } from "../dom.js";
 import { icon } from "../icons.js";
 import { badge, marks, shortened } from "../owners.js";
 import { MANY, list } from "./many.js";
-
-/** Logical index to physical block, per request; an unmet need is an empty slot with "?". */
-export function tables(model, state, now, ids) {
-  const { t } = model;
-  return h(
-    "section",
-    { class: "k-tables", "aria-label": t("tables") },
-    h("div", { class: "k-bar" }, h("h3", null, t("tables"))),
-    h(
-      "div",
-      { class: "k-rows", role: "list" },
-      ids.map((id, place) => {
-        const request = state.requests[id];
-        return memo(model.memory, `table ${id}`, [...dependsOn(request, id, now), place === 0], () =>
-          tableRow(model, request, id, now, place === 0),
-        );
-      }),
-    ),
-  );
-}
 
 const MOST_ENTRIES = 64;
 
@@ -32,6 +12,7 @@ const dependsOn = (request, id, now) => [
   now.id === id || now.unmet === id ? now : null,
 ];
 
+/** Logical index to physical block; an unmet need is an empty slot with "?". */
 function tableRow(model, request, id, now, first) {
   const { owners, t } = model;
   const owner = owners.get(id);
@@ -50,12 +31,13 @@ function tableRow(model, request, id, now, first) {
     {
       key: id,
       class: "k-row",
-      role: "listitem",
+      role: "group",
       tabindex: first ? "0" : "-1",
       "data-table": id,
+      "aria-label": t("table_of", { id }),
       ...marks(owner),
     },
-    badge(owner),
+    h("span", { class: "k-label", "aria-hidden": "true" }, t("table")),
     h(
       "div",
       { class: "k-entries" },
@@ -98,16 +80,18 @@ export function requests(model, state, now, ids, ui, act) {
     h(
       "div",
       { class: "k-cards" },
-      ids.map((id) => {
-        const deps = [...dependsOn(state.requests[id], id, now), state.in_flight];
-        return memo(model.memory, `card ${id}`, deps, () => card(model, state, id, now));
+      ids.map((id, place) => {
+        const opened = ui.unfolded.has(id);
+        const deps = [...dependsOn(state.requests[id], id, now), state.in_flight, opened, place === 0];
+        return memo(model.memory, `card ${id}`, deps, () => card(model, state, id, now, opened, place === 0, act));
       }),
+      ids.length === 0 && h("p", { class: "k-none" }, t("no_request_yet")),
     ),
     model.ids.length > MANY && list(model, state, ui, act),
   );
 }
 
-function card(model, state, id, now) {
+function card(model, state, id, now, opened, first, act) {
   const { owners, t } = model;
   const request = state.requests[id];
   const owner = owners.get(id);
@@ -120,7 +104,21 @@ function card(model, state, id, now) {
   };
   return h(
     "article",
-    { key: id, class: "k-card", "data-request": id, "data-state": request?.state, ...marks(owner) },
+    {
+      key: id,
+      class: "k-card",
+      "data-request": id,
+      "data-state": request?.state,
+      "data-open": opened,
+      ...marks(owner),
+    },
+    h("button", {
+      type: "button",
+      class: "k-unfold",
+      "aria-expanded": String(opened),
+      "aria-label": t("unfold", { id }),
+      onclick: () => act.unfold(id),
+    }),
     h(
       "div",
       { class: "k-line" },
@@ -135,7 +133,8 @@ function card(model, state, id, now) {
         ),
       ),
     ),
-    strip(model, state, id, now),
+    strip(model, state, id, now, first),
+    tableRow(model, request, id, now, first),
   );
 }
 
@@ -162,7 +161,7 @@ function inFlight(state, id) {
 const MOST_CHIPS = 60;
 const NEWEST_CHIPS = 12;
 
-function strip(model, state, id, now) {
+function strip(model, state, id, now, first) {
   const { trace, prompts, t } = model;
   const request = state.requests[id];
   const prompt = prompts.get(id) ?? [];
@@ -197,7 +196,7 @@ function strip(model, state, id, now) {
           key: position,
           class: "k-chip",
           role: "listitem",
-          tabindex: position === from ? "0" : "-1",
+          tabindex: first && position === from ? "0" : "-1",
           "data-position": position,
           "data-kv": where,
           "data-next": next,

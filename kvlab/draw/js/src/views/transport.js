@@ -1,48 +1,53 @@
-/** Moving through the run: buttons, and the slider with its marks. */
+/** Moving through the run: buttons that stay where they are, and the slider with its marks. */
 import { h, memo } from "../dom.js";
 import { icon } from "../icons.js";
-import { nextPreemption, stepIndex } from "../model.js";
+import { stepIndex } from "../model.js";
 
 export const SPEEDS = [0.25, 0.5, 1, 2, 4];
 
 export function transport(model, cursor, ui, act) {
   const { trace, t } = model;
   const { low, high } = ui;
-  const ranged = !ui.lifted && (low > 0 || high < trace.events.length);
-  const key = (name, title, iconName, off, run, extra = {}) =>
+  const key = (name, title, iconName, off, extra = {}) =>
     h(
       "button",
       {
         key: name,
         type: "button",
-        class: `k-button k-${name}`,
+        class: "k-button",
         "aria-label": title,
         title,
-        "data-act": name,
-        // Not `disabled`: a button that loses its use must not lose the focus with it.
-        "aria-disabled": off ? "true" : undefined,
-        onclick: off ? null : run,
+        "data-control": name,
+        disabled: off,
+        onclick: act[name],
         ...extra,
       },
       icon(iconName),
     );
   const start = cursor <= low;
   const end = cursor >= high;
+  const step = stepIndex(trace, cursor);
+  const known = { step: step + 1, steps: trace.steps.length, event: cursor, events: trace.events.length };
   return h(
     "div",
-    { class: "k-transport", role: "group", "aria-label": t("controls") },
+    { key: "transport", class: "k-transport", role: "group", "aria-label": t("controls") },
     h(
       "div",
       { class: "k-keys" },
-      key("first", t("act_first"), "first", start, act.first),
-      key("stepback", t("act_step_back"), "stepBack", start, act.stepBack),
-      key("back", t("act_back"), "back", start, act.back),
-      key("forward", t("act_forward"), "forward", end, act.forward, { "data-main": "true" }),
-      key("stepforward", t("act_step_forward"), "stepForward", end, act.stepForward),
-      key("last", t("act_last"), "last", end, act.last),
-      key("play", t(ui.playing ? "act_pause" : "act_play"), ui.playing ? "pause" : "play", false, act.play),
+      key("first", t("act_first"), "first", start),
+      key("back", t("act_back"), "back", start),
+      key("forward", t("act_forward"), "forward", end, { "data-main": "true" }),
+      key("play", t("act_play"), ui.playing ? "pause" : "play", false, { "aria-pressed": String(ui.playing) }),
+      key("last", t("act_last"), "last", end, { class: "k-button k-optional" }),
     ),
-    slider(model, cursor, ui, act),
+    key("event", t("act_event"), "event", end),
+    slider(model, cursor, ui, act, known),
+    h(
+      "span",
+      { class: "k-where", "data-step": step + 1, "data-event": cursor },
+      h("span", null, step < 0 ? t("before_step") : t(ui.ahead ? "step_of" : "step_at", known)),
+      h("span", null, t(ui.ahead ? "event_of" : "event_at", known)),
+    ),
     h(
       "div",
       { class: "k-more" },
@@ -50,53 +55,18 @@ export function transport(model, cursor, ui, act) {
         "select",
         {
           key: "speed",
-          class: "k-button k-speed",
+          class: "k-button k-optional",
           "aria-label": t("speed"),
           value: String(ui.speed),
           onchange: (event) => act.speed(Number(event.target.value)),
         },
         SPEEDS.map((speed) => h("option", { value: String(speed) }, `${speed}×`)),
       ),
-      h(
-        "button",
-        {
-          key: "preemption",
-          type: "button",
-          class: "k-button",
-          "data-act": "preemption",
-          "aria-disabled": act.within(nextPreemption(model, cursor)) === null ? "true" : undefined,
-          onclick: act.preemption,
-        },
-        t("next_preemption"),
-      ),
-      ranged &&
-        h(
-          "button",
-          { key: "lift", type: "button", class: "k-button", "data-act": "lift", onclick: act.lift },
-          t("whole_run"),
-        ),
-      asks(model) &&
-        h(
-          "button",
-          {
-            key: "predict",
-            type: "button",
-            class: "k-button",
-            "data-act": "predict",
-            "aria-pressed": String(ui.predict),
-            onclick: act.predict,
-          },
-          t(ui.predict ? "predict_on" : "predict_off"),
-        ),
-      sheetButton(t("legend"), "legend", ui, act),
       sheetButton(t("more"), "more", ui, act),
-      sheetButton("?", "help", ui, act, t("help"), "k-wide-only"),
+      sheetButton("?", "help", ui, act, t("help"), "k-optional"),
     ),
   );
 }
-
-/** Whether there is anything to predict. */
-const asks = (model) => model.preemptions.length > 0 || model.trace.scenario.lesson?.questions;
 
 function sheetButton(text, name, ui, act, label, className = "") {
   return h(
@@ -115,15 +85,16 @@ function sheetButton(text, name, ui, act, label, className = "") {
   );
 }
 
-function slider(model, cursor, ui, act) {
-  const { trace, t } = model;
+function slider(model, cursor, ui, act, known) {
+  const { t } = model;
   const { low, high } = ui;
   const span = Math.max(1, high - low);
+  const seen = ui.ahead ? high : cursor;
   return h(
     "div",
     { class: "k-slider", style: `--at:${(cursor - low) / span}` },
     h("i", { class: "k-track" }),
-    memo(model.memory, "marks", [low, high, ui.predict], () => marks(model, low, high, span, ui)),
+    memo(model.memory, "marks", [low, high, seen, ui.predict], () => marks(model, low, seen, span, ui)),
     h("input", {
       key: "input",
       type: "range",
@@ -132,29 +103,24 @@ function slider(model, cursor, ui, act) {
       step: 1,
       value: cursor,
       "aria-label": t("position_in_run"),
-      "aria-valuetext": t("slider_value", {
-        event: cursor,
-        events: trace.events.length,
-        step: stepIndex(trace, cursor) + 1,
-        steps: trace.steps.length,
-      }),
+      "aria-valuetext": t(ui.ahead ? "slider_value" : "slider_at", known),
       oninput: (event) => act.goto(Number(event.target.value)),
     }),
   );
 }
 
-/** What happens where, and where a question is put. */
-function marks(model, low, high, span, ui) {
+/** What happened where, and where a question is put; of what is not reached nothing. */
+function marks(model, low, seen, span, ui) {
   const place = (cursor) => `--at:${(cursor - low) / span}`;
   const events = model.marks
-    .filter(({ cursor }) => cursor > low && cursor <= high)
+    .filter(({ cursor }) => cursor > low && cursor <= seen)
     .map(({ cursor, mark }) =>
       h("i", { key: cursor, class: "k-mark", "data-mark": mark, style: place(cursor) }),
     );
   // Two that would lie on each other are one.
   const apart = ({ at }, i, all) => i === 0 || at - all[i - 1].at > span / 50;
   const asked = ui.predict
-    ? model.questions.filter(({ at }) => at >= low && at < high).filter(apart)
+    ? model.questions.filter(({ at }) => at >= low && at <= seen && at < ui.high).filter(apart)
     : [];
   return h(
     "span",

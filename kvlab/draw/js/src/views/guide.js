@@ -1,16 +1,15 @@
-/** Title, facts about the run, and the sentence about the current event. */
+/** The guide: one voice in one place. What happens, why, what is asked, and at the end what is next. */
 import { h } from "../dom.js";
-import { causeOf, fallenBack, stepIndex } from "../model.js";
+import { causeOf, fallenBack, stepIndex, told } from "../model.js";
 import { icon } from "../icons.js";
 import { marks } from "../owners.js";
 import { termed } from "../terms.js";
 import { ask } from "./ask.js";
 
-/** Where the run comes from and where the cursor stands. */
-export function header(model, cursor, ui) {
+/** Where the run comes from. */
+function header(model, cursor, ui) {
   const { trace, t } = model;
   const { scenario, run } = trace;
-  const step = stepIndex(trace, cursor);
   const fell = fallenBack(model, cursor);
   const facts = [
     trace.recorded
@@ -28,47 +27,71 @@ export function header(model, cursor, ui) {
     fell.count > 0 && h("span", { class: "k-pill", "data-fell-back": fell.count }, t("fell_back", fell)),
     trace.model.stand_in && h("span", { class: "k-pill" }, t("stand_in")),
     h("span", { class: "k-facts" }, facts.join(" · ")),
-    h(
-      "span",
-      { class: "k-where", "data-step": step + 1, "data-event": cursor },
-      h("span", null, t(step < 0 ? "before_step" : "step_of", { step: step + 1, steps: trace.steps.length })),
-      h("span", null, t("event_of", { event: cursor, events: trace.events.length })),
-    ),
   );
 }
 
-/** What happened, what it follows from, the teacher's notes, and the question that comes next. */
-export function narration(model, cursor, ui, act) {
+/** The sentence of this moment, its cause, the teacher's notes, and what is asked. */
+export function guide(model, cursor, ui, act) {
   const { trace, t, say } = model;
-  const event = trace.events[cursor - 1];
-  const cause = event ? causeOf(trace.events, cursor - 1) : null;
-  const note = event ? model.notes.get(cursor - 1) : trace.scenario.lesson?.about;
-  const sentence = event ? say(event) : t("before_first");
+  const at = told(model, cursor);
+  const event = trace.events[at];
+  const first = cursor === ui.low;
+  const cause = event && !first ? causeOf(trace.events, at) : null;
+  const note = event ? model.notes.get(at) : trace.scenario.lesson?.about;
+  const ends = cursor === ui.high;
   return h(
     "section",
-    { class: "k-narration", ...marks(model.owners.get(event?.id)), "aria-label": t("narration") },
+    { key: "guide", class: "k-guide", ...marks(model.owners.get(event?.id)), "aria-label": t("narration") },
+    header(model, cursor, ui),
+    ui.guide.note && h("p", { key: "shown", class: "k-shown", dir: "auto" }, ui.guide.note),
+    first && opening(model, ui.guide),
     h(
       "p",
       { key: "say", class: "k-say", dir: "auto" },
-      termed(model, sentence),
+      termed(model, event ? say(event) : t("before_first")),
       note && h("span", { class: "k-note" }, " ", String(note)),
     ),
-    h(
-      "p",
-      { key: "because", class: "k-because", dir: "auto" },
-      cause === null
-        ? null
-        : [
-            h("span", { class: "k-label" }, t("follows_from", { event: cause + 1 })),
-            " ",
-            say(trace.events[cause]),
-          ],
-    ),
-    cursor === ui.high &&
-      cursor < trace.events.length &&
-      h("p", { key: "ends", class: "k-ends" }, t("part_ends", { button: t("whole_run") })),
+    cause !== null &&
+      h(
+        "p",
+        { key: "because", class: "k-because", dir: "auto" },
+        h("span", { class: "k-label" }, t("follows_from", { event: cause + 1 })),
+        " ",
+        say(trace.events[cause]),
+      ),
     ui.presenter && teaching(model, cursor),
     ask(model, ui, act),
+    ends && !ui.asked.question && ending(model, cursor, ui, act),
+  );
+}
+
+/** Before the first move: the chapter's question, and what to watch. */
+function opening({ t }, { question, watch, opens }) {
+  return [
+    question && h("p", { key: "question", class: "k-chapter", dir: "auto" }, question),
+    watch?.length > 0 && [
+      h("h3", { key: "watch for" }, t("watch")),
+      h("ul", { key: "watch", class: "k-watch" }, watch.map((line) => h("li", { dir: "auto" }, line))),
+    ],
+    opens && h("p", { key: "opens", class: "k-because", dir: "auto" }, opens),
+  ];
+}
+
+/** What the chapter comes to, and where it goes on. */
+function ending(model, cursor, ui, act) {
+  const { t, trace } = model;
+  const button = (name, words, run, main) =>
+    h("button", { key: name, type: "button", class: "k-button", "data-act": name, "data-main": main, onclick: run }, words);
+  return h(
+    "div",
+    { key: "ends", class: "k-ask" },
+    ui.guide.why && h("p", { class: "k-ends", dir: "auto" }, ui.guide.why),
+    h(
+      "div",
+      { class: "k-row-of-buttons" },
+      ui.guide.next && button("next", [ui.guide.next, icon("forward")], act.next, true),
+      cursor < trace.events.length && button("lift", t("whole_run"), act.lift),
+    ),
   );
 }
 
@@ -88,12 +111,13 @@ function teaching(model, cursor) {
 
 /** One polite sentence per move, with the question that comes next; read, not seen. */
 export function spoken(model, cursor, ui) {
-  const event = model.trace.events[cursor - 1];
+  const event = model.trace.events[told(model, cursor)];
   const { question, verdict } = ui.asked;
   const parts = [
     verdict && `${verdict.says} ${verdict.explain}`,
     !verdict?.here && (event ? model.say(event) : model.t("before_first")),
     question && `${model.t("predict")} ${question.text}`,
+    cursor === ui.high && !question && ui.guide.why,
   ];
   return h(
     "p",

@@ -1,0 +1,195 @@
+/**
+ * How each kind of beat moves. A function is called before the picture is the new one, to see where
+ * things are, and returns what sets them in motion afterwards, in `ms` milliseconds.
+ */
+import { middle } from "./fly.js";
+
+const MOST_TOKENS = 12;
+
+const of = (events, ...kinds) => events.filter(({ kind }) => kinds.includes(kind));
+
+/** A request's card comes in. */
+function arrival(events, air) {
+  return (ms) => {
+    for (const { id } of of(events, "arrived")) {
+      const card = air.at.card(id);
+      if (!card) continue;
+      air.mark(card, "arrival");
+      air.animate(card, { opacity: [0, 1], transform: ["translateX(24px)", "none"] }, { duration: ms });
+    }
+  };
+}
+
+/** The block's frame takes the colour, a row grows in the table. */
+function allocation(events, air, model) {
+  return (ms) => {
+    const given = of(events, "block_allocated", "block_shared", "block_copied").flatMap((event) =>
+      (event.blocks ?? [event.block]).map((block) => ({ id: event.id, block })),
+    );
+    const places = given.map(({ block, id }) => ({
+      box: air.blockBox("block", block),
+      entry: air.boxOf(air.at.entry(id, block)),
+    }));
+    given.forEach(({ id, block }, i) => {
+      const start = (0.4 * i) / given.length;
+      const el = air.at.block(block);
+      const { box, entry } = places[i];
+      air.holdBack(el, "allocation", ms * (start + 0.3));
+      // The frame closes around the block; its name goes over into the table.
+      air.fly({
+        id, model, kind: "allocation", ms, frame: true,
+        places: [box && { x: box.x - 8, y: box.y - 8, w: box.w + 16, h: box.h + 16 }, box], at: [start, start + 0.3],
+      });
+      if (!entry) return;
+      air.fly({
+        label: `P${block}`, id, model, kind: "allocation", ms,
+        places: [box && middle(box, 30), entry], at: [start + 0.25, start + 0.58],
+      });
+      air.holdBack(air.at.entry(id, block), "allocation", ms * (start + 0.58));
+    });
+    for (const { id } of of(events, "admitted", "resumed")) step(air, id, "allocation", 14, ms);
+  };
+}
+
+/** A card moves sideways into its place: towards the batch, or out of it. */
+function step(air, id, kind, by, ms) {
+  const card = air.at.card(id);
+  if (!card) return;
+  air.mark(card, kind);
+  air.animate(card, { transform: [`translateX(${by}px)`, "none"] }, { duration: ms });
+}
+
+/** The request steps out of the batch. */
+function preemption(events, air) {
+  return (ms) => {
+    for (const { id } of of(events, "preempted", "paused")) {
+      step(air, id, "preemption", -20, ms);
+      const state = air.at.card(id)?.querySelector(".k-state");
+      if (state) air.animate(state, { opacity: [0, 1] }, { duration: ms });
+    }
+  };
+}
+
+/** Cells travel along the link, one block after the other. */
+function copy(events, air, model) {
+  return (ms) => {
+    const moved = of(events, "swap_out_advanced", "swap_in_advanced").flatMap((event) =>
+      event.blocks.map((block, i) => ({ event, block, host: event.host_blocks[i] })),
+    );
+    const link = air.at.link();
+    const way = middle(air.boxOf(link));
+    const each = 0.9 / Math.max(1, moved.length);
+    const flights = moved.flatMap(({ event, block, host }, turn) => {
+      const out = event.kind === "swap_out_advanced";
+      const [from, to] = out ? [["block", block], ["host", host]] : [["host", host], ["block", block]];
+      const cells = [...(air.at[to[0]](to[1])?.querySelectorAll(".k-cell") ?? [])];
+      const numbered = cells.filter((cell) => cell.dataset.cell === "filled" && cell.textContent);
+      const window = [turn * each, (turn + 1) * each];
+      if (!numbered.length || numbered.length * moved.length > 48) {
+        // Too many to see one by one: a block travels as one.
+        return [{ event, window, label: `${out ? "P" : "H"}${from[1]}`, held: [], places: [from, to].map((p) => middle(air.blockBox(...p), 24)) }];
+      }
+      return numbered.map((cell, i) => {
+        const slot = cells.indexOf(cell);
+        const lead = (0.45 * i * each) / numbered.length;
+        return {
+          event, label: cell.textContent, held: [cell], window: [window[0] + lead, window[0] + lead + each * 0.55],
+          places: [air.at.cell(...from, slot), cell].map(air.boxOf),
+        };
+      });
+    });
+    air.mark(link, "copy");
+    for (const { event, label, held, window, places } of flights) {
+      const [from, to] = places;
+      const through = from && to && way ? [from, { ...way, w: to.w, h: to.h, x: way.x + (from.x - way.x) * 0.35, y: way.y }, to] : places;
+      const at = through.length === 3 ? [window[0], (window[0] + window[1]) / 2, window[1]] : window;
+      air.fly({ label, id: event.id, model, kind: "copy", ms, places: through, at });
+      for (const cell of held) air.holdBack(cell, "copy", ms * window[1]);
+    }
+  };
+}
+
+/** The owner's frame lets go; values fade to ghosts. */
+function release(events, air, model) {
+  const gone = of(events, "block_released").flatMap((event) => event.blocks.map((block) => ({ id: event.id, kind: "block", block })));
+  const stored = of(events, "host_block_released").flatMap((event) => event.host_blocks.map((block) => ({ id: event.id, kind: "host", block })));
+  const all = [...gone, ...stored];
+  // The old look of cells and entries, before they are ghosts.
+  const before = all.map(({ id, kind, block }) => ({
+    box: air.blockBox(kind, block),
+    entry: air.boxOf(kind === "block" ? air.at.entry(id, block) : air.at.stored(id, block)),
+    cells: all.length > 8 ? [] : [...(air.at[kind](block)?.querySelectorAll('[data-cell="filled"]') ?? [])].map((cell) => ({ label: cell.textContent, box: air.boxOf(cell) })),
+  }));
+  return (ms) => {
+    all.forEach(({ id, kind, block }, i) => {
+      const { box, entry, cells } = before[i];
+      const look = { id, model, kind: "release", ms };
+      air.mark(air.at[kind](block), "release");
+      if (box) air.fly({ ...look, frame: true, places: [box, { x: box.x - 7, y: box.y - 7, w: box.w + 14, h: box.h + 14 }], at: [0, 0.75] });
+      for (const cell of cells) air.fade({ ...look, label: cell.label, place: cell.box });
+      if (entry) air.fade({ ...look, label: `${kind === "host" ? "H" : "P"}${block}`, place: entry, by: 16 });
+    });
+  };
+}
+
+/** Tokens go through the model as one bundle into their slots; what comes out goes to its reader. */
+function pass(kind) {
+  return (events, air, model) => {
+    const written = of(events, "kv_written");
+    const starts = new Map();
+    for (const { id, first, last, block, slot } of written) {
+      for (let position = first; position <= last; position += 1) {
+        air.remember(air.at.cell("block", block, slot + position - first));
+        const chip = starts.size < 64 && air.boxOf(air.at.chip(id, position));
+        starts.set(`${position} ${id}`, chip || middle(air.boxOf(air.at.card(id)), 22));
+      }
+    }
+    return (ms) => {
+      const through = middle(air.boxOf(air.at.model()), 22);
+      const flights = written.flatMap((event) => {
+        const count = event.last - event.first + 1;
+        const every = Math.ceil(count / MOST_TOKENS);
+        return Array.from({ length: count }, (_, i) => ({ event, i })).filter(({ i }) => i % every === 0).map(({ event: own, i }) => {
+          const cell = air.at.cell("block", own.block, own.slot + i);
+          return { id: own.id, position: own.first + i, how: own.why, cell, to: air.boxOf(cell) ?? middle(air.blockBox("block", own.block), 10) };
+        });
+      });
+      const sampled = of(events, "token_sampled").map((event) => {
+        const position = (model.prompts.get(event.id)?.length ?? 0) + event.index;
+        const chip = air.at.chip(event.id, position);
+        return { event, chip, box: air.boxOf(chip), out: air.at.output(event.id, event.index) };
+      });
+      const readers = sampled.map(({ out }) => air.boxOf(out));
+      const ends = sampled.length ? 0.62 : 0.95;
+      air.mark(air.at.model(), kind);
+      flights.forEach(({ id, position, how, cell, to }, i) => {
+        const late = flights.length > 1 ? (0.12 * i) / (flights.length - 1) : 0;
+        const at = [0, ends * 0.42, ends * (0.52 + late), ends * (0.88 + late)];
+        const start = starts.get(`${position} ${id}`) ?? through;
+        const places = through ? [start, through, through, to] : [start, to];
+        air.fly({ label: position, id, model, kind, how, ms, places, at: through ? at : [0, at[3]] });
+        air.holdBack(cell, kind, ms * at[3]);
+      });
+      sampled.forEach(({ event, chip, box, out }, i) => {
+        const label = `x${event.index}`;
+        const reader = readers[i];
+        if (box && through) air.fly({ label, id: event.id, model, kind, ms, places: [through, box], at: [ends, ends + 0.18] });
+        air.holdBack(chip, kind, ms * (ends + 0.18));
+        if (!reader || !(box ?? through)) return;
+        air.fly({ label, id: event.id, model, kind, ms, places: [box ?? through, reader], at: [ends + 0.18, 0.98] });
+        air.holdBack(out, kind, ms * 0.98);
+      });
+    };
+  };
+}
+
+export const perform = {
+  arrival,
+  allocation,
+  preemption,
+  copy,
+  release,
+  prefill: pass("prefill"),
+  recompute: pass("recompute"),
+  decode: pass("decode"),
+};
