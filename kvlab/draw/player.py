@@ -11,6 +11,7 @@ import json
 import re
 import zlib
 from base64 import b64encode
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,17 @@ class Player(anywidget.AnyWidget):
         False, help="Hold the next step at questions until they are answered or skipped."
     ).tag(sync=True)
     covered = traitlets.Bool(
-        False, help="Hide what comes after the cursor in the time picture; nothing is held."
+        True,
+        help="What comes after the cursor is not in the page until the end was reached once.",
+    ).tag(sync=True)
+    watch = traitlets.Unicode("", help="What to watch for, said before the first move.").tag(
+        sync=True
+    )
+    ending = traitlets.Unicode("", help="What it comes to, said at the end of the range.").tag(
+        sync=True
+    )
+    next = traitlets.Unicode(
+        "", help="What the button at the end opens; empty: no button. See `on_next`."
     ).tag(sync=True)
     answers: traitlets.List[dict[str, Any]] = traitlets.List(
         help="What was answered: question, cursor, step, ask, text, given, answer, right."
@@ -101,6 +112,9 @@ class Player(anywidget.AnyWidget):
             "presenter",
             "guide",
             "link",
+            "watch",
+            "ending",
+            "next",
             "layout",
         ]
         unknown = sorted(set(traits) - {*names, "cursor"})
@@ -114,6 +128,15 @@ class Player(anywidget.AnyWidget):
                 setattr(self, name, traits[name])
         self.cursor = traits.get("cursor", self.start)
         self.on_msg(answer_heartbeat)
+
+    def on_next(self, then: Callable[[], None]) -> None:
+        """Call `then` when the reader presses the button at the end of the range."""
+
+        def hear(widget: Player, content: Any, buffers: Any) -> None:
+            if isinstance(content, dict) and content.get("type") == "next":
+                then()
+
+        self.on_msg(hear)
 
     @property
     def place(self) -> str:
