@@ -220,7 +220,6 @@ BUTTONS = (
     "Picture as tables",
     "Results",
     "Save as CSV",
-    "predict: off",
     "whole run",
 )
 

@@ -165,7 +165,7 @@ async def by_browser(browser: Any, url: str) -> tuple[float, Any]:
     page = await context.new_page()
     start = time.monotonic()
     await page.goto(url)
-    button = page.locator(".kvlab-player [data-act=forward]").first
+    button = page.locator(".kvlab-player [data-control=forward]").first
     await button.wait_for(timeout=120_000)
     slider = page.locator(".kvlab-player input[type=range]").first
     before = await slider.input_value()

@@ -11,7 +11,6 @@ import json
 import re
 import zlib
 from base64 import b64encode
-from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ class Player(anywidget.AnyWidget):
         Player(trace=document, start=17, stop=31, title="Figure 2", predict=True)
 
     It fills the height that its host names in the CSS variable `--kvlab-fit` on any element around
-    it, such as `calc(100dvh - 44px)`; without one it takes what it needs. Raises BadInput for a trace
+    it, such as `calc(100dvh - 44px)`; without one most of its window. Raises BadInput for a trace
     that does not fit, a range outside of it or a language without words; TypeError for a keyword that
     it does not know.
     """
@@ -75,15 +74,6 @@ class Player(anywidget.AnyWidget):
         True,
         help="What comes after the cursor is not in the page until the end was reached once.",
     ).tag(sync=True)
-    watch = traitlets.Unicode("", help="What to watch for, said before the first move.").tag(
-        sync=True
-    )
-    ending = traitlets.Unicode("", help="What it comes to, said at the end of the range.").tag(
-        sync=True
-    )
-    next = traitlets.Unicode(
-        "", help="What the button at the end opens; empty: no button. See `on_next`."
-    ).tag(sync=True)
     answers: traitlets.List[dict[str, Any]] = traitlets.List(
         help="What was answered: question, cursor, step, ask, text, given, answer, right."
     ).tag(sync=True)
@@ -112,9 +102,6 @@ class Player(anywidget.AnyWidget):
             "presenter",
             "guide",
             "link",
-            "watch",
-            "ending",
-            "next",
             "layout",
         ]
         unknown = sorted(set(traits) - {*names, "cursor"})
@@ -128,15 +115,6 @@ class Player(anywidget.AnyWidget):
                 setattr(self, name, traits[name])
         self.cursor = traits.get("cursor", self.start)
         self.on_msg(answer_heartbeat)
-
-    def on_next(self, then: Callable[[], None]) -> None:
-        """Call `then` when the reader presses the button at the end of the range."""
-
-        def hear(widget: Player, content: Any, buffers: Any) -> None:
-            if isinstance(content, dict) and content.get("type") == "next":
-                then()
-
-        self.on_msg(hear)
 
     @property
     def place(self) -> str:

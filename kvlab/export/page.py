@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 BUNDLE = HERE.parent / "draw" / "js" / "dist"
 EXPORTS = re.compile(r"export\s*\{([^{}]*)\};?\s*$")
 LARGEST = 20_000_000  # bytes of a trace; a larger one is no page that a browser opens gladly
-EMBEDDED_HEIGHT = 860  # pixels: a lesson's player at a width from 980 on
+EMBEDDED_HEIGHT = 720  # pixels: enough for all of a lesson's player at a width from 860 on
 
 
 @dataclass(frozen=True, slots=True)

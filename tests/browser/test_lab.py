@@ -98,7 +98,7 @@ def find_player(page: Page) -> Locator:
         scroll_to(page, top)
         page.wait_for_timeout(150)
     player.scroll_into_view_if_needed()
-    player.locator("[data-act=forward]").wait_for(timeout=20_000)
+    player.locator("[data-control=forward]").wait_for(timeout=20_000)
     return player
 
 
@@ -167,7 +167,7 @@ def test_notebook_02_runs_and_can_be_stepped_through(new_page, lab, trouble, mod
     lab.open(page, "02-skip-or-release.ipynb", mode)
     run_all(page)
     player = find_player(page)
-    button = player.locator("[data-act=forward]")
+    button = player.locator("[data-control=forward]")
     free = player.locator("[data-free]")
     counts: list[int] = []
     while True:

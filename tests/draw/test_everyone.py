@@ -41,10 +41,15 @@ def test_axe(open_player: Any, trace_named: Any, violations: Any, width: int, th
     for at in (after(trace, "preempted") - 1, after(trace, "swap_out_started"), 64):
         page.evaluate("(at) => player.goto(at)", at)
         assert violations(page) == [], at
-    for steps in (["help"], ["legend"], ["more"], ["more", "terms"], ["more", "results"]):
+    for steps in (
+        ["more", "openKeys"],
+        ["more", "openLegend"],
+        ["more"],
+        ["more", "terms"],
+        ["more", "results"],
+    ):
         for name in steps:
-            button = page.locator(f"[data-act={name}]")
-            (button if button.is_visible() else page.locator("[data-act=more]")).click()
+            page.locator(f"[data-act={name}]").click()
         assert violations(page) == [], steps
         page.keyboard.press("Escape")
     page.locator("[data-block='0']").click()
@@ -111,23 +116,6 @@ def test_owners_differ_without_colour(open_player: Any, random_run: Any) -> None
         })"""
     )
     assert len(set(drawn)) == 6
-
-
-@pytest.mark.browser
-def test_projector(open_player: Any, trace_named: Any) -> None:
-    page = open_player(trace_named("figure-5"), cursor=34, width=1920)
-    text = page.locator(".k-say")
-    before = text.bounding_box()["height"]
-    page.locator(".kvlab-player").focus()
-    page.keyboard.press("f")
-    assert text.bounding_box()["height"] == pytest.approx(1.5 * before, rel=0.02)
-    assert not page.locator("[data-act=legend]").is_visible()
-    assert not page.locator(".k-facts").is_visible()
-    assert page.locator("[data-act=forward]").is_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 1920
-    page.locator("[data-act=more]").click()
-    page.locator("[data-act=projector]").click()
-    assert page.locator("[data-act=legend]").is_visible()
 
 
 @pytest.mark.browser
@@ -273,7 +261,7 @@ def test_german_throughout(open_player: Any, trace_named: Any) -> None:
         for name, text in english.items()
         if "{" not in text and len(text) > 5 and text != words["player"][name]
     ]
-    for sheet in ("help", "legend", "more"):
+    for sheet in ("more", "openKeys", "more", "openLegend"):
         page.locator(f"[data-act={sheet}]").click()
         shown = page.locator(".kvlab-player").inner_text()
         left = [text for text in foreign if re.search(rf"(?<!\w){re.escape(text)}(?!\w)", shown)]

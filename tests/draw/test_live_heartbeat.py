@@ -13,7 +13,7 @@ def test_a_killed_kernel(serve: Any, page: Any) -> None:
     psutil = pytest.importorskip("psutil")
     served = serve("app")
     page.goto(served.url)
-    page.wait_for_selector(".kvlab-player [data-act=forward]", timeout=90_000)
+    page.wait_for_selector(".kvlab-player [data-control=forward]", timeout=90_000)
     page.wait_for_timeout(6000)
     assert page.locator(".k-banner").count() == 0
     kernels = [
@@ -27,5 +27,5 @@ def test_a_killed_kernel(serve: Any, page: Any) -> None:
     page.wait_for_selector(".k-banner", timeout=20_000)
     player = page.locator(".kvlab-player")
     before = player.locator(".k-where").get_attribute("data-event")
-    player.locator("[data-act=forward]").click()
+    player.locator("[data-control=forward]").click()
     assert player.locator(".k-where").get_attribute("data-event") == str(int(before) + 1)

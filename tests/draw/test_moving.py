@@ -38,10 +38,10 @@ def test_playing_pauses_at_key_moments(open_player: Any, trace_named: Any) -> No
     (at,) = after(trace, "preempted")
     page = open_player(trace, cursor=at - 2, stop=at + 2)
     page.locator("select").select_option("4")
-    page.locator("[data-act=play]").click()
+    page.locator("[data-control=play]").click()
     page.wait_for_function(f"player.cursor === {at}")
-    page.wait_for_selector("[data-act=play][aria-label=Play]")
-    page.locator("[data-act=play]").click()
+    page.wait_for_selector("[data-control=play][aria-pressed=false]")
+    page.locator("[data-control=play]").click()
     page.wait_for_function(f"player.cursor === {at + 2}")
 
 
@@ -49,7 +49,7 @@ def test_playing_through(open_player: Any, trace_named: Any) -> None:
     trace = trace_named("figure-5")
     (at,) = after(trace, "preempted")
     page = open_player(trace, cursor=at - 1, stop=at + 2, state={"pauses": False, "speed": 4})
-    page.locator("[data-act=play]").click()
+    page.locator("[data-control=play]").click()
     page.wait_for_function(f"player.cursor === {at + 2}")
 
 
@@ -104,7 +104,7 @@ def test_a_presenters_remote(open_player: Any, trace_named: Any) -> None:
 
 
 def test_ticks_differ_in_shape_and_colour(open_player: Any, trace_named: Any) -> None:
-    page = open_player(trace_named("figure-4"))
+    page = open_player(trace_named("figure-4"), covered=False)
     looks = page.evaluate(
         """() => Object.fromEntries([...document.querySelectorAll(".k-slider .k-mark")].map((mark) => {
             const style = getComputedStyle(mark);
@@ -150,7 +150,9 @@ def test_place_in_python(trace_named: Any) -> None:
 def test_state_can_be_kept_and_given_back(open_player: Any, trace_named: Any) -> None:
     trace = trace_named("figure-5")
     page = open_player(trace, start=20, stop=40)
+    page.locator("[data-act=more]").click()
     page.locator("[data-act=lift]").click()
+    page.keyboard.press("Escape")
     page.evaluate("player.goto(50)")
     page.locator("select").select_option("2")
     state = page.evaluate("JSON.parse(JSON.stringify(player.state))")

@@ -104,7 +104,7 @@ def test_one_slider_drives_both_runs(open_pair: Any) -> None:
     page.locator("[data-act=to_fork]").click()
     assert shown(page) == at_fork
     assert page.evaluate("told") == [4, 5, 0, 1, 3]
-    page.locator(".k-pair-time[data-run=after] .k-step").nth(6).click()
+    page.locator(".k-pair-time[data-run=after] .k-step").nth(6).click(position={"x": 8, "y": 6})
     assert page.locator(".k-pair-where").inner_text() == "step 7 of 8"
     assert page.locator("input[type=range]").get_attribute("aria-valuetext") == "step 7 of 8"
 

@@ -52,7 +52,7 @@ def test_a_dead_kernel_is_said_within_ten_seconds(
         page.evaluate("after(3)")
     banner = page.locator(".k-banner")
     assert "replay only" in banner.inner_text(), "9 s after the last answer"
-    page.locator("[data-act=last]").click()
+    page.locator("[data-control=last]").click()
     assert page.locator(".k-where").get_attribute("data-event") == "72"
     pong(page)
     assert banner.count() == 0
@@ -175,21 +175,21 @@ def test_a_view_that_is_taken_out_and_put_back_shows_the_same(
     )
     page.wait_for_timeout(300)
     assert page.evaluate("before === document.querySelector('#widget').innerHTML")
-    page.locator("[data-act=forward]").click()
+    page.locator("[data-control=event]").click()
     assert page.locator(".k-where").get_attribute("data-event") == "35"
 
 
 @pytest.mark.browser
 def test_playing_ends_when_the_view_is_taken_out(open_player: Any, trace_named: Any) -> None:
     page = open_player(trace_named("figure-5"), state={"speed": 4, "pauses": False})
-    page.locator("[data-act=play]").click()
+    page.locator("[data-control=play]").click()
     page.evaluate("window.place = document.querySelector('#root'); place.remove()")
     page.wait_for_timeout(900)
     at = page.evaluate("player.cursor")
     page.wait_for_timeout(500)
     assert page.evaluate("player.cursor") == at
     page.evaluate("document.body.append(place); player.update({})")
-    assert page.locator("[data-act=play]").get_attribute("aria-label") == "Play"
+    assert page.locator("[data-control=play]").get_attribute("aria-pressed") == "false"
 
 
 @pytest.mark.browser

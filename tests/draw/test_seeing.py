@@ -53,7 +53,8 @@ def test_a_token_lights_up_its_cell_block_and_row(open_player: Any, trace_named:
     page = open_player(trace, cursor=after(trace, "kv_written", id="A", block=2))
     page.locator('[data-request="A"] [data-position="8"]').hover()
     own = {"table A", "card A", "lane A", "segment A"}
-    assert lit(page) == {"token A8", "cell 2/0", "P2", "entry P2", "output A1"} | own
+    found = {"token A8", "cell 2/0", "P2", "entry P2", "output A1"} | own
+    assert lit(page) == found
     page.keyboard.press("End")
     page.mouse.move(1, 1)
     assert lit(page) == set()
@@ -96,51 +97,6 @@ def test_a_block_lights_up_by_focus_and_follows_the_cursor(
     assert lit(page) == {"P1"}
 
 
-FLYING = """
-() => [...document.querySelectorAll(".k-fly")].map((el) => {
-  const frames = el.getAnimations()[0].effect.getKeyframes();
-  return [el.textContent, frames[0].transform !== frames[1].transform,
-    el.getAnimations()[0].effect.getTiming().duration];
-})
-"""
-
-
-def test_what_moved_flies(open_player: Any, trace_named: Any) -> None:
-    trace = trace_named("figure-4")
-    page = open_player(trace, motion="no-preference")
-    for kind, labels in (
-        ("swap_out_advanced", ["P2", "P3"]),
-        ("block_released", ["P2", "P3"]),
-        ("block_allocated", ["P2"]),
-        ("swap_in_advanced", ["H0", "H1"]),
-        ("swap_in_finished", None),
-    ):
-        at = after(trace, kind, step=7 if kind.startswith("swap_in") else 3)
-        page.evaluate("(at) => { player.goto(at - 1); player.goto(at); }", at)
-        flying = page.evaluate(FLYING)
-        if kind == "block_released":
-            assert flying == [], "after a copy no entry is left to come from"
-            continue
-        assert [label for label, _, _ in flying] == (labels or ["P3", "P0"])
-        for _, moves, duration in flying:
-            assert moves
-            assert 150 <= duration <= 300
-        assert page.locator(".k-where").get_attribute("data-event") == str(at), "nothing waits"
-    page.wait_for_function("document.querySelectorAll('.k-fly').length === 0")
-
-
-def test_a_block_crosses_from_one_table_to_the_other(open_player: Any, trace_named: Any) -> None:
-    trace = trace_named("figure-5")
-    page = open_player(trace, motion="no-preference")
-    at = after(trace, "block_released", id="B")
-    page.evaluate("(at) => { player.goto(at - 1); player.goto(at); }", at)
-    assert [label for label, _, _ in page.evaluate(FLYING)] == ["P2", "P3"]
-    page.evaluate("(at) => player.goto(at + 1)", at)
-    assert [label for label, _, _ in page.evaluate(FLYING)] == ["P2"]
-    page.evaluate("player.goto(0)")
-    assert page.evaluate(FLYING) == []
-
-
 def test_nothing_moves_when_the_reader_wants_it_calm(open_player: Any, trace_named: Any) -> None:
     trace = trace_named("figure-5")
     page = open_player(trace)
@@ -149,7 +105,7 @@ def test_nothing_moves_when_the_reader_wants_it_calm(open_player: Any, trace_nam
             let moving = 0;
             for (let at = 0; at <= events; at += 1) {
                 player.goto(at);
-                moving += document.querySelectorAll(".k-fly").length + document.getAnimations().length;
+                moving += document.querySelectorAll(".k-fly, [data-moving]").length + document.getAnimations().length;
             }
             return moving;
         }""",

@@ -101,7 +101,7 @@ def test_click_key_and_range(opened: Open) -> None:
     assert shown.title() == "Skipping is not releasing"
     assert where(shown)[1] == start
     counts = [shown.locator(FREE).get_attribute("data-free")]
-    shown.locator("[data-act=forward]").click()
+    shown.locator("[data-control=forward]").click()
     shown.locator(".kvlab-player").focus()
     for _ in range(start + 1, stop):
         shown.keyboard.press("ArrowRight")
@@ -210,7 +210,7 @@ def test_predict_language_and_notes(opened: Open) -> None:
     shown = opened("figure-5", predict=True, language="de", title="Mein <Titel> & mehr")
     assert shown.title() == "Mein <Titel> & mehr"
     assert shown.locator("html").get_attribute("lang") == "de"
-    shown.locator("[data-act=last]").click()
+    shown.locator("[data-control=last]").click()
     assert shown.locator(".k-option").first.is_visible()  # the question holds
     shown.locator(".kvlab-player").focus()
     shown.keyboard.press("1")
@@ -237,7 +237,7 @@ def test_the_snippet_shows_the_page_in_another(opened: Open, tmp_path: Path, new
     shown.goto(outer.as_uri())
     frame = shown.frame_locator("iframe[title='Restore KV stored outside the GPU']")
     assert frame.locator(FREE).get_attribute("data-free") == "2"
-    frame.locator("[data-act=forward]").click()
+    frame.locator("[data-control=event]").click()
     assert frame.locator(".k-where").get_attribute("data-event") == "34"
 
 

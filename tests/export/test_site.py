@@ -72,11 +72,11 @@ def test_a_reader_goes_from_lesson_to_lesson(
     start = folder.as_uri() + "/" if way == "disk" else request.getfixturevalue("over_http")
     page.goto(start + "index.html")
     page.get_by_role("link", name="Figure 1").click()
-    said = page.locator(".k-narration")
+    said = page.locator(".k-guide")
     before = said.inner_text()
-    page.locator("[data-act=forward]").click()
+    page.locator("[data-control=forward]").click()
     page.wait_for_function(
-        "before => document.querySelector('.k-narration').innerText !== before", arg=before
+        "before => document.querySelector('.k-guide').innerText !== before", arg=before
     )
     page.get_by_role("link", name="Figure 2").click()
     page.locator("h1", has_text="Skipping is not releasing").wait_for()

@@ -95,10 +95,10 @@ def test_a_visitor_gets_the_page_and_the_notebooks(
     page.goto(f"{session}/voila/render/notebooks/dashboard.ipynb?token={TOKEN}")
     page.locator(".kvlab-player [data-free]").wait_for(timeout=120_000)
     assert page.title() == "kvlab"
-    before = page.locator(".kvlab-player .k-narration").inner_text()
-    page.locator(".kvlab-player [data-act=forward]").click()
+    before = page.locator(".kvlab-player .k-guide").inner_text()
+    page.locator(".kvlab-player [data-control=forward]").click()
     page.wait_for_function(
-        "before => document.querySelector('.kvlab-player .k-narration').innerText !== before",
+        "before => document.querySelector('.kvlab-player .k-guide').innerText !== before",
         arg=before,
     )
     page.goto(f"{session}/lab/tree/notebooks/01-running-out.ipynb")

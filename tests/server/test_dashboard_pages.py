@@ -55,7 +55,7 @@ def free(page: Page) -> int:
 
 def forward(page: Page) -> bool:
     """One event on; False at the range's end."""
-    button = page.locator(".kvlab-player [data-act=forward]:visible")
+    button = page.locator(".kvlab-player [data-control=forward]:visible")
     if button.get_attribute("aria-disabled") == "true":
         return False
     button.click()

@@ -127,7 +127,7 @@ def replay_goes_on(page: Page) -> None:
     player = page.locator(".kvlab-player:visible").first
     where = player.locator(".k-where")
     before = int(where.get_attribute("data-event") or 0)
-    player.locator("[data-act=forward]").click()
+    player.locator("[data-control=forward]").click()
     assert int(where.get_attribute("data-event") or 0) == before + 1
 
 

@@ -145,10 +145,10 @@ class Person:
 
     def at(self) -> str:
         """Where the player stands, as it is read."""
-        return self.page.locator(".kvlab-player .k-narration").inner_text()
+        return self.page.locator(".kvlab-player .k-guide").inner_text()
 
     def step(self) -> None:
-        self.page.locator(".kvlab-player [data-act=forward]").click()
+        self.page.locator(".kvlab-player [data-control=forward]").click()
 
     def reaches(self, websocket: str) -> bool:
         """Whether this person's browser gets a connection to the kernel at this address."""
@@ -191,7 +191,7 @@ def test_two_people_step_each_on_a_page_of_their_own(
     assert ben.at() == before
     ana.step()
     ana.page.wait_for_function(
-        "before => document.querySelector('.kvlab-player .k-narration').innerText !== before",
+        "before => document.querySelector('.kvlab-player .k-guide').innerText !== before",
         arg=before,
     )
     assert ben.at() == before, "a step of the one moved the other"

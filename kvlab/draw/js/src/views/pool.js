@@ -72,8 +72,8 @@ function pool(model, state, cursor, now, act) {
   const copies = state.in_flight && size !== "dense" ? copiesAt(trace.events, cursor) : NONE;
   const recovered = size === "full" ? recoveredIds(state) : NONE;
   return h(
-    "section",
-    { class: "k-pool", "aria-label": t("gpu_pool") },
+    "div",
+    { class: "k-pool", role: "group", "aria-label": t("gpu_pool") },
     h(
       "div",
       { class: "k-bar" },
@@ -262,8 +262,8 @@ function hostPool(model, state, now, act) {
   const { host_blocks: total, block_size } = trace.pool;
   const plain = total > 16 || block_size > 16;
   return h(
-    "section",
-    { class: "k-pool k-host", "aria-label": t("host_pool") },
+    "div",
+    { class: "k-pool k-host", role: "group", "aria-label": t("host_pool") },
     h(
       "div",
       { class: "k-bar" },

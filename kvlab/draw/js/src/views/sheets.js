@@ -2,7 +2,7 @@
 import { h } from "../dom.js";
 import { icon } from "../icons.js";
 import { LISTED } from "../keys.js";
-import { nextFull, nextOf, previousPreemption } from "../model.js";
+import { nextFull, nextOf, nextPreemption, previousPreemption } from "../model.js";
 import { badge } from "../owners.js";
 import { isWhole } from "../take.js";
 import { glossary } from "../terms.js";
@@ -70,8 +70,10 @@ function more(model, cursor, ui, act) {
     h(
       "div",
       { class: "k-row-of-buttons" },
-      button("full", "next_full", act.full, off(nextFull(model, cursor))),
+      button("preemption", "next_preemption", act.preemption, off(nextPreemption(model, cursor))),
       button("preemptionBack", "preemption_back", act.preemptionBack, off(previousPreemption(model, cursor))),
+      button("full", "next_full", act.full, off(nextFull(model, cursor))),
+      !ui.lifted && (ui.low > 0 || ui.high < model.trace.events.length) && button("lift", "whole_run", act.lift),
     ),
     h("h4", null, t("next_event_of")),
     h(
@@ -97,6 +99,7 @@ function more(model, cursor, ui, act) {
     h(
       "div",
       { class: "k-row-of-buttons" },
+      asks(model) && switched("predict", "predict_first"),
       switched("pauses", "pause_at_key_moments"),
       switched("table", "table_view"),
       switched("projector", "projector"),
@@ -131,6 +134,9 @@ function more(model, cursor, ui, act) {
       }),
   ];
 }
+
+/** Whether there is anything to predict. */
+const asks = (model) => model.preemptions.length > 0 || model.trace.scenario.lesson?.questions;
 
 function legend(t) {
   const own = { "data-hue": 0, "data-pattern": 0 };
