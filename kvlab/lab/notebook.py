@@ -40,6 +40,7 @@ from kvlab.trace.table import Table
 
 __all__ = ["Guess", "all_well", "check", "costs", "crossovers", "delays", "figure", "fits"]
 __all__ += [
+    "largest_difference",
     "letters",
     "memory",
     "methods",
@@ -72,6 +73,12 @@ def run(name: str | Path, *settings: str) -> Run:
 def try_run(name: str | Path, *settings: str) -> checks.Verdict:
     """The same where it may fail: one sentence about how it went."""
     return own.attempt(str(name), settings)
+
+
+def largest_difference(made: Run | Trace) -> float | None:
+    """Of a number of K or V that was computed again to what it was before; None where none was."""
+    looked = (one.get("max_diff", {}) for one in trace_of(made).document["measurements"])
+    return max((value for found in looked for value in found.values()), default=None)
 
 
 def player(made: Run | Trace) -> Player:

@@ -6,6 +6,7 @@ are taken out, no number is left over. Names are no numbers: p0, x1, P2, figure 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from functools import cache
@@ -13,12 +14,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+import torch
 from committed import COURSE, read
 
 from kvlab.course.cost import FORMULA, LLAMA, MACHINES, own_machine
 from kvlab.course.crossover import Crossovers, end_of_stretch, recompute_is_cheaper
 from kvlab.course.measured import on_this_machine
 from kvlab.draw.cost_chart import cost_curves
+from kvlab.lab.notebook import largest_difference
 from kvlab.models.loading import load_model
 from kvlab.models.smollm2 import PARAMETERS, WHEEL
 from kvlab.runs.run import Run, run_lesson
@@ -395,6 +398,13 @@ def facts_07(run: Runs) -> list[str]:
     ]
 
 
+def digits_and_bytes() -> tuple[list[int], list[int]]:
+    """Of float32 and bfloat16: binary digits (one more than are stored), and bytes."""
+    kinds = (torch.float32, torch.bfloat16)
+    digits = [1 - round(math.log2(torch.finfo(kind).eps)) for kind in kinds]
+    return digits, [kind.itemsize for kind in kinds]
+
+
 def facts_08(run: Runs) -> list[str]:
     words = run("figure-5", 'requests.B.prompt="Ben waits in the hall"')
     story, odd = run("figure-5"), run("figure-5", 'requests.B.prompt="Zebras play xylophones"')
@@ -423,6 +433,25 @@ def facts_08(run: Runs) -> list[str]:
     assert run(scenario_of_08(), f"engine.num_blocks={sum(need_of)}").summary["preemptions"] == 0
     tiny = run(scenario_of_08(), "engine.num_blocks=2").summary["requests"]["A"]
     assert tiny["finish_reason"] == "kv_capacity"
+    kinds = ("float32", "bfloat16")
+    digits, size = digits_and_bytes()
+    longer = [f"requests.{id}.max_tokens=20" for id in "AB"]
+    rounded, roomy = (
+        {
+            kind: run("figure-5", *longer, f"engine.num_blocks={n}", f"dtype={kind}")
+            for kind in kinds
+        }
+        for n in (9, 16)
+    )
+    assert all(made.summary["preemptions"] == 1 for made in rounded.values())
+    assert not any(made.summary["preemptions"] for made in roomy.values())
+    assert all(outputs(rounded[kind]) == outputs(roomy[kind]) for kind in kinds)
+    fine, rough = (largest_difference(rounded[kind]) for kind in kinds)
+    assert fine
+    assert rough
+    assert 1e-6 <= fine < 1e-5  # the sixth place
+    assert 1e-2 <= rough < 1e-1  # the second
+    assert rough > 1_000 * fine
     assert tiny["message"] == "needs 3 blocks, the pool has 2"
     assert len(tiny["output"]) > 1
     return [
@@ -438,6 +467,10 @@ def facts_08(run: Runs) -> list[str]:
         f"A ends in step {end['step']}, and B resumes in step {back['step']}.",
         "with three kinds of files",
         f"It downloads {WHEEL.size / 1e6:.0f} MB and keeps {PARAMETERS * 4 / 1e6:.0f} MB on the disk",
+        f"{digits[0]} binary digits in {size[0]} bytes",
+        f"{digits[1]} digits in {size[1]} bytes",
+        "more than 1,000 times as much",
+        "only where two tokens are almost equally likely",
         "which number of the summary becomes 0",
         f"{swapped.summary['tokens_recomputed']} tokens are computed again; "
         f"{swapped.summary['blocks_swapped_in']} blocks are copied back",
