@@ -184,27 +184,42 @@ class Served:
         return int(match[1])
 
 
+COMMANDS = ("app", "serve", "lab")
+
+
+def allow(open_files: int) -> None:
+    """In a child that is just starting: so many open files at most."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
+
+
 @pytest.fixture(scope="session")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
     """Start `kvlab app`, `serve` or `lab` on a free port and wait until it answers:
-    `serve("app", "--notebook", path)`. All end with the session."""
+    `serve("app", "--notebook", path)`, or `serve(SCRIPT, path)` for a server with settings of the
+    test's own. All end with the session."""
     started: list[Served] = []
 
-    def start(command: str, *options: str, cwd: Path = ROOT) -> Served:
+    def start(
+        command: str, *options: str, cwd: Path = ROOT, open_files: int | None = None
+    ) -> Served:
         log = tmp_path_factory.mktemp("serve") / "output.txt"
         # Nothing of what a person has set up for Jupyter, and nothing left there.
         own = {f"JUPYTER_{name}_DIR": str(log.parent) for name in ("CONFIG", "DATA", "RUNTIME")}
         own["JUPYTERLAB_WORKSPACES_DIR"] = str(log.parent / "workspaces")
-        quiet = [] if command == "serve" else ["--no-browser"]
-        arguments = [command, *quiet, "--port", str(free_port()), *options]
+        quiet = ["--no-browser"] if command in ("app", "lab") else []
+        program = ["-m", "kvlab", command] if command in COMMANDS else ["-c", command]
+        arguments = [*program, *quiet, "--port", str(free_port()), *options]
         with log.open("w") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "kvlab", *arguments],
+                [sys.executable, *arguments],
                 cwd=cwd,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 text=True,
+                preexec_fn=None if open_files is None else lambda: allow(open_files),
                 env={**os.environ, **own, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
             )
         end = time.monotonic() + 90

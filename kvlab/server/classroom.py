@@ -33,13 +33,12 @@ def serve_class(
     none is asked for. `heated`: kernels started ahead, None for as many as seats. `memory`: bytes
     of its own that one kernel may take. Raises BadInput."""
     secret = _token(token, ip)
-    if address.is_loopback(ip):
-        print("kvlab: only this machine can open it; --ip 0.0.0.0 lets a room in")
     serve_dashboard(
         DashboardSettings(
             notebook=notebook,
             port=port,
             open_browser=False,
+            hint="only this machine can open it; --ip 0.0.0.0 lets a room in",
             verbose=verbose,
             idle_seconds=IDLE_SECONDS,
             cull_every_seconds=SWEEP_SECONDS,

@@ -10,7 +10,6 @@ or an account each.
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from kvlab.server.server import EXTENSIONS, ROOT, DashboardSettings, _config
@@ -100,7 +99,7 @@ class Host:
         from voila.paths import collect_static_paths, collect_template_paths
         from voila.utils import get_voila_labextensions_path
 
-        from kvlab.server.pool import Pool, Rendering
+        from kvlab.server.pool import Pool, Rendering, stop_kernel
         from kvlab.server.room import Room
 
         self.app = server.web_app
@@ -117,7 +116,7 @@ class Host:
         self.static_paths = collect_static_paths(["voila", "nbconvert"], template)
         self.labextensions_path = get_voila_labextensions_path()
         self.room = Room(
-            stop=self.stop_kernel,
+            stop=lambda kernel: stop_kernel(self.kernel_manager, kernel),
             seats=SETTINGS.seats,
             pages=SETTINGS.pages,
             abandoned_seconds=SETTINGS.abandoned_seconds,
@@ -127,10 +126,3 @@ class Host:
         self.app.settings.update(room=self.room, pool=pool)
         self.sweep = PeriodicCallback(self.room.sweep, 1000 * SETTINGS.cull_every_seconds)
         self.sweep.start()
-
-    async def stop_kernel(self, kernel: str) -> None:
-        """End a kernel; one that has ended by itself is as good."""
-        from tornado.web import HTTPError
-
-        with contextlib.suppress(HTTPError, KeyError, RuntimeError):
-            await self.kernel_manager.shutdown_kernel(kernel, now=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import json
 import logging
 import os
+import select
 import signal
-import socket
 import subprocess
 import sys
+import threading
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,30 +26,44 @@ OPTIONS = ("--HistoryManager.enabled=False",)
 
 
 def can_fork() -> bool:
-    """Linux alone: elsewhere system libraries start threads of their own when they are loaded."""
-    return sys.platform == "linux"
+    """Linux alone, from 5.3 on: elsewhere system libraries start threads of their own when they are
+    loaded, and a process that is not our child cannot be held."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return True
 
 
 class Child:
-    """A kernel, as much of `subprocess.Popen` as Jupyter asks for."""
+    """A kernel, as much of `subprocess.Popen` as Jupyter asks for. It is the fork server's child:
+    held by a descriptor of its process, as its number may be another's once it has ended."""
 
     stdin = stdout = stderr = None
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
+        try:
+            self.held = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self.returncode = 1  # it has ended already
 
     def poll(self) -> int | None:
+        if self.returncode is None:
+            ended = select.poll()
+            ended.register(self.held, select.POLLIN)
+            if ended.poll(0):
+                os.close(self.held)
+                self.returncode = 1  # why it ended is known to nobody, and asked by nobody
         return self.returncode
 
-    def wait(self) -> int | None:
-        return self.returncode
+    wait = poll
 
     def send_signal(self, number: int) -> None:
-        # Its end is told in order, so that a number is never that of another process by now.
         if self.returncode is None:
-            with contextlib.suppress(ProcessLookupError):  # it has ended, and that is on its way
-                os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.held, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
@@ -59,11 +73,11 @@ class Child:
 
 
 class Forks:
-    """The fork server's process and its children."""
+    """The fork server's process. Whoever asks it before it has imported everything waits."""
 
     def __init__(self, memory: int, root: Path) -> None:
-        ours, theirs = socket.socketpair()
-        self.line, self.memory = ours, memory
+        self.line, theirs = Pipe()
+        self.memory = memory
         self.process = subprocess.Popen(
             [sys.executable, "-m", "kvlab.server.forkserver", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
@@ -74,88 +88,53 @@ class Forks:
             start_new_session=True,  # Ctrl-C in the terminal reaches the server alone
         )
         theirs.close()
-        self.numbers = itertools.count()
-        self.waiting: dict[int, asyncio.Future[Child]] = {}
-        self.children: dict[int, Child] = {}
-        self.writer: asyncio.StreamWriter | None = None
-        self.ready = asyncio.Event()
-        self.broken = False
-        self.listener: asyncio.Task[None] | None = None
+        self.turn = threading.Lock()
+        self.broken = self.closed = False
 
-    async def connect(self) -> None:
-        reader, self.writer = await asyncio.open_unix_connection(sock=self.line, limit=1 << 20)
-        self.listener = asyncio.create_task(self.listen(reader))
-
-    async def listen(self, reader: asyncio.StreamReader) -> None:
-        while line := await reader.readline():
-            message = json.loads(line)
-            if "ready" in message:
-                if message["ready"] > 1:
-                    log.warning("the fork server has %d threads", message["ready"])
-                self.ready.set()
-            elif "ended" in message:
-                child = self.children.pop(message["ended"], None)
-                if child is not None:
-                    child.returncode = message["status"]
-            elif "failed" in message:
-                why = RuntimeError(f"a kernel could not be forked: {message['failed']}")
-                self.waiting.pop(message["id"]).set_exception(why)
-            else:
-                child = self.children[message["pid"]] = Child(message["pid"])
-                self.waiting.pop(message["id"]).set_result(child)
-        self.broken = True
-        log.error("the fork server has ended: kernels start one by one, without a bound on memory")
-        self.ready.set()
-        for future in self.waiting.values():
-            future.set_exception(RuntimeError("the fork server has ended"))
-        self.waiting.clear()
-        for child in self.children.values():
-            child.returncode = 1  # children end with their parent
-
-    async def spawn(self, argv: list[str], env: dict[str, str], cwd: str) -> Child:
-        """A new kernel. Raises RuntimeError where the system lets no process be made, and once the
-        fork server has ended."""
-        if self.broken or self.writer is None:
-            raise RuntimeError("the fork server has ended")
-        number = next(self.numbers)
-        future: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
-        self.waiting[number] = future
-        request = {"id": number, "argv": argv, "env": env, "cwd": cwd, "memory": self.memory}
-        self.writer.write(json.dumps(request).encode() + b"\n")
-        return await future
+    def ask(self, *request: Any) -> Child | None:
+        """A kernel by (argv, env, cwd), or None once the fork server has ended. Blocks. Raises
+        RuntimeError where the system lets no process be made."""
+        with self.turn:
+            if self.broken:
+                return None
+            try:
+                self.line.send((*request, self.memory))
+                answer = self.line.recv()
+            except (EOFError, OSError):
+                self.broken = True
+                if not self.closed:
+                    log.error(
+                        "the fork server has ended: kernels start one by one, without a bound on "
+                        "memory"
+                    )
+                return None
+        if isinstance(answer, str):
+            raise RuntimeError(f"a kernel could not be forked: {answer}")
+        return Child(answer)
 
     def close(self) -> None:
-        """End whatever kernels are left, and the fork server. Needs no running loop."""
-        for child in self.children.values():
-            child.kill()
-            child.returncode = -signal.SIGKILL
-        if self.writer is not None:
-            self.writer.close()
-        else:
-            self.line.close()
-        try:
-            self.process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        """End it, and with it whatever kernels are left."""
+        self.closed = True
+        self.process.kill()
+        self.process.wait()
 
 
 class Forked(LocalProvisioner):
-    """Starts a kernel as a fork; while the fork server is broken as Jupyter does by itself."""
+    """Starts a kernel as a fork; where the fork server is broken as Jupyter does by itself."""
 
-    forks: ClassVar[Forks | None] = None
+    forks: ClassVar[Forks]
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         forks = type(self).forks
-        if forks is not None:
-            await forks.ready.wait()
-        if forks is None or forks.broken:
-            return await super().launch_kernel(cmd, **kwargs)
         self.cwd = kwargs.get("cwd") or os.getcwd()
         # `python -m ipykernel_launcher -f FILE`: what comes after the module is the kernel's.
         argv = ["ipykernel_launcher", *cmd[cmd.index("-f") :], *OPTIONS]
         environment = {str(key): str(value) for key, value in kwargs.get("env", {}).items()}
-        child = await forks.spawn(argv, environment, str(self.cwd))
+        child = await asyncio.to_thread(forks.ask, argv, environment, str(self.cwd))
+        if child is None:
+            if forks.closed:
+                raise RuntimeError("the server ends")
+            return await super().launch_kernel(cmd, **kwargs)
         self.process = child  # type: ignore[assignment]
         self.pid = self.pgid = child.pid  # it leads a session of its own
         return self.connection_info

@@ -1,28 +1,29 @@
 """Kernels that share what they import: one process imports it all, and each kernel is a fork of it.
 
 For a room of people: a kernel of its own takes seconds of CPU and, with torch, some 200 MB; a fork
-takes milliseconds and, of what was imported, only the pages that it writes to. POSIX alone, and
+takes milliseconds and, of what was imported, only the pages that it writes to. Linux alone, and
 only where the importing process has a single thread: what a fork copies of other threads' locks
 stays locked for ever. So nothing that computes is called here, and torch is imported, not used.
 
-This file is the importing process (`python -m kvlab.server.forkserver FD`); forked.py is its client.
-Messages are JSON, one a line, over the socket FD. To it: {"id", "argv", "env", "cwd", "memory"}.
-From it: {"ready": threads}, {"id", "pid"} or {"id", "failed": why}, and {"ended": pid, "status":
-exit status}.
+The standard library has such a server (multiprocessing.forkserver), but that ends, and takes its
+knowledge of all children along, once the system has no room for a process. This one is asked and
+answers over one of that library's connections (`python -m kvlab.server.forkserver FD`): to (argv,
+env, cwd, memory) with the pid, or with the words why there is none. forked.py asks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
-import json
 import os
-import selectors
 import signal
-import socket
 import sys
-from typing import Any, NoReturn
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
 
 IMPORTS = (
     "ipykernel.kernelapp",
@@ -35,115 +36,56 @@ IMPORTS = (
     "kvlab.runs.run",
     "kvlab.models.loading",
 )
+PR_SET_PDEATHSIG = 1
 
 
-def threads() -> int:
-    """How many this process has, by Linux's account; 1 where there is none."""
-    with contextlib.suppress(OSError):
-        return len(os.listdir("/proc/self/task"))
-    return 1
-
-
-class ForkServer:
-    """One loop, one thread: reads requests, forks, and tells of children that have ended."""
-
-    def __init__(self, line: socket.socket) -> None:
-        self.line = line
-        self.left = b""
-        self.children: set[int] = set()
-        self.wake, told = os.pipe()
-        os.set_blocking(self.wake, False)
-        os.set_blocking(told, False)
-        self.told = told
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which tells us
-
-    def say(self, **message: Any) -> None:
-        self.line.sendall(json.dumps(message).encode() + b"\n")
-
-    def run(self) -> None:
-        """Until the server closes its end; then its kernels end, too."""
-        # Broken off: the server has gone while it was told something.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.serve()
-        for pid in self.children:
-            os.kill(pid, signal.SIGKILL)
-
-    def serve(self) -> None:
-        self.say(ready=threads())
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.line, selectors.EVENT_READ)
-            selector.register(self.wake, selectors.EVENT_READ)
-            while True:
-                for key, _ in selector.select():
-                    if key.fd == self.wake:
-                        with contextlib.suppress(BlockingIOError):
-                            os.read(self.wake, 4096)
-                        self.reap()
-                    elif not self.listen(selector):
-                        return
-
-    def listen(self, selector: selectors.BaseSelector) -> bool:
-        got = self.line.recv(65536)
-        *lines, self.left = (self.left + got).split(b"\n")
-        for one in lines:
-            request = json.loads(one)
+def serve(line: Connection) -> None:
+    """Fork when asked, until the server closes its end."""
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            request = line.recv()
             try:
-                pid = os.fork()
+                answer: int | str = fork(become, line, *request)
             except OSError as error:  # no memory, or too many processes: the others live on
-                self.say(id=request["id"], failed=error.strerror)
-                continue
-            if pid == 0:
-                selector.close()
-                self.become(request)
-            self.children.add(pid)
-            self.say(id=request["id"], pid=pid)
-        return bool(got)
+                answer = error.strerror or "no reason given"
+            line.send(answer)
 
-    def reap(self) -> None:
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    return
-                self.children.discard(pid)
-                self.say(ended=pid, status=os.waitstatus_to_exitcode(status))
 
-    def become(self, request: dict[str, Any]) -> NoReturn:
-        """In the child: a kernel. Never returns."""
-        status = 1
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self.line.close()
-            os.close(self.wake)
-            os.close(self.told)
-            os.setsid()
-            # What ipykernel has read at its import: whose end is the kernel's end.
-            os.environ.clear()
-            os.environ.update(request["env"])
-            os.chdir(request["cwd"])
-            if request["memory"]:
-                limit(request["memory"])
-            with contextlib.suppress(OSError):
-                os.nice(5)  # the server answers even while everybody runs something
-            sys.argv = request["argv"]
-            from ipykernel.kernelapp import IPKernelApp
-            from ipywidgets import register_comm_target
+def fork(work: Callable[..., None], *given: Any) -> int:
+    """A child that does this work and ends, and ends with this process whatever ends that; its pid.
+    Raises OSError where the system has no room for it."""
+    if pid := os.fork():
+        return pid
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        work(*given)
+    except SystemExit:
+        pass
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(0)
 
-            register_comm_target()  # its import had no kernel yet to do that in
-            IPKernelApp.launch_instance(argv=sys.argv[1:])
-            status = 0
-        except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else 1
-        except BaseException:
-            import traceback
 
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
+def become(line: Connection, argv: list[str], env: dict[str, str], cwd: str, memory: int) -> None:
+    """In the child: a kernel. `memory`: bytes of its own that it may take, 0: any."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    line.close()
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    if memory:
+        limit(memory)
+    with contextlib.suppress(OSError):
+        os.nice(5)  # the server answers even while everybody runs something
+    sys.argv = argv
+    from ipykernel.kernelapp import IPKernelApp
+    from ipywidgets import register_comm_target
+
+    register_comm_target()  # its import had no kernel yet to do that in
+    IPKernelApp.launch_instance(argv=argv[1:])
 
 
 def limit(memory: int) -> None:
@@ -158,42 +100,44 @@ def limit(memory: int) -> None:
 
 def learn() -> None:
     """Import what a kernel goes on to import: a child builds the page and tells what that took."""
-    reader, writer = os.pipe()
+    here, there = Pipe(duplex=False)
+    fork(build, there)
+    there.close()
+    with contextlib.suppress(EOFError):  # it failed, and has said why; a page will say it again
+        for name in here.recv():
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    here.close()
+
+
+def build(told: Connection) -> None:
+    """In the child: what the first page imports."""
     before = set(sys.modules)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            from IPython.core.interactiveshell import InteractiveShell
+    from IPython.core.interactiveshell import InteractiveShell
 
-            from kvlab.pages.dashboard import Dashboard
+    from kvlab.pages.dashboard import Dashboard
 
-            InteractiveShell.instance()
-            Dashboard()
-            names = [name for name in sys.modules if name not in before]
-            with os.fdopen(writer, "w") as out:
-                json.dump(names, out)
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as told:
-        names = json.loads(told.read() or "[]")
-    os.waitpid(pid, 0)
-    for name in names:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    InteractiveShell.instance()
+    Dashboard()
+    told.send([name for name in sys.modules if name not in before])
 
 
 def main() -> None:
-    line = socket.socket(fileno=int(sys.argv[1]))
-    os.environ["JPY_PARENT_PID"] = str(os.getpid())
+    """The importing process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends us
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no child is waited for
+    os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when it is imported
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     sys.modules["debugpy"] = None  # type: ignore[assignment]  # 15 MB a kernel that nobody debugs
     for name in IMPORTS:
         importlib.import_module(name)
     learn()
+    threads = len(os.listdir("/proc/self/task"))
+    if threads > 1:
+        print(f"kvlab: the fork server has {threads} threads", file=sys.stderr)
     gc.collect()
     gc.freeze()  # a collection in a child must not write to what it shares
-    ForkServer(line).run()
+    serve(Connection(int(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from voila.static_file_handler import MultiStaticFileHandler, TemplateStaticFile
 from voila.tornado.kernel_websocket_handler import VoilaKernelWebsocketHandler
 from voila.voila_identity_provider import VoilaLoginHandler
 
-from kvlab.server import answers, frames
+from kvlab.server import answers, frames, open_files
 from kvlab.server.pool import Pool
 from kvlab.server.room import Full, Room, Session
 
@@ -82,6 +82,8 @@ class Page(Quiet, Seated):
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.set_header("Cache-Control", "no-store")
         try:
+            if open_files.left() < open_files.OF_A_PAGE:
+                raise Full
             session = self.room.enter(self.current_user.username)
         except Full as full:
             self.set_status(503)
@@ -104,7 +106,7 @@ class Page(Quiet, Seated):
         except BaseException:
             self.room.drop(session)
             raise
-        session.seen = self.room.clock()
+        session.sent, session.seen = True, self.room.clock()
 
 
 class Kernel(Quiet, Seated, KernelHandler):
@@ -171,6 +173,12 @@ class Channels(Quiet, Seated, VoilaKernelWebsocketHandler):
         except (AssertionError, AttributeError, LookupError, TypeError, ValueError):
             self.log.exception("a message could not be passed on")
             self.refuse(1011, "this message could not be passed on")
+
+    def end(self) -> None:
+        """Let go of the kernel before it ends: Jupyter keeps the four sockets to a kernel that its
+        page leaves, for a page that comes back, and drops them when the kernel is stopped then."""
+        self.close(1001, "this session has ended")
+        self.on_close()
 
     def refuse(self, code: int, why: str) -> None:
         """Close, and hear no more of what has arrived already."""

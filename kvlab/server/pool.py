@@ -8,11 +8,14 @@ pool without regard to those that are in use: a room of thirty became sixty kern
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+
+from tornado.web import HTTPError
 
 log = logging.getLogger("kvlab.pages")
 
@@ -20,6 +23,27 @@ AT_ONCE = 2
 """Kernels that are heated at the same time, so that a page which is open stays quick."""
 MOST_FAILURES = 3
 """In a row; then nothing is heated any more, and a page starts its own kernel and shows why."""
+
+
+DEAD = (
+    "Kernel died while waiting for execute reply",
+    "Error at server while executing cell",
+    "Error occurred while starting new kernel client",
+)
+
+
+def not_of_a_dead_kernel(record: logging.LogRecord) -> bool:
+    """A filter for Voilà's log: a kernel that ends while it renders was mostly ended by its visitor,
+    who has left. What else it may be is told below, in a line and without a traceback."""
+    why = record.exc_info[0] if record.exc_info else None
+    dead = why is None or why.__name__ in ("DeadKernelError", "RuntimeError")
+    return not (dead and record.getMessage().startswith(DEAD))
+
+
+async def stop_kernel(manager: Any, kernel: str) -> None:
+    """End a kernel; one that has ended by itself is as good."""
+    with contextlib.suppress(HTTPError, KeyError, RuntimeError):
+        await manager.shutdown_kernel(kernel, now=True)
 
 
 class Rendering:
@@ -40,20 +64,20 @@ class Rendering:
         name = renderer.notebook.metadata.kernelspec.name
         # Not `kernel_name` alone: the notebook's own folder is where the kernel runs.
         self.kernel = await manager.start_kernel(kernel_name=name, path="", env=dict(os.environ))
-        generator = renderer.generate_content_generator(
-            self.kernel, manager.get_kernel(self.kernel)
-        )
-        self.work = asyncio.create_task(self._render(generator))
+        self.work = asyncio.create_task(self._render(renderer))
 
-    async def _render(self, generator: Any) -> None:
+    async def _render(self, renderer: Any) -> None:
+        manager = self.voila.kernel_manager
         try:
-            async for piece, _ in generator:
+            async for piece, _ in renderer.generate_content_generator(
+                self.kernel, manager.get_kernel(self.kernel)
+            ):
                 if not await self.alive():
                     raise RuntimeError("its kernel has ended")
                 self.pieces.put_nowait(piece)
         except Exception:
             self.failed = True
-            if self.kernel not in self.voila.kernel_manager:
+            if self.kernel not in manager or self.kernel in manager._pending_kernels:
                 log.info("a page was not rendered to its end: its kernel was stopped")
             elif not await self.alive():
                 log.error("a page was not rendered to its end: its kernel has ended by itself")
@@ -62,6 +86,9 @@ class Rendering:
         finally:
             self.done = True
             self.pieces.put_nowait(None)
+            client = getattr(getattr(renderer, "executor", None), "kc", None)
+            if self.failed and client is not None:  # else Voilà has closed them
+                client.stop_channels()
 
     async def html(self) -> AsyncIterator[str]:
         """The page, piece by piece; once. It breaks off where the rendering has `failed`."""
@@ -70,7 +97,7 @@ class Rendering:
 
     async def stop(self) -> None:
         """End its kernel, in whatever state that is."""
-        await self.voila.stop_kernel(self.kernel)
+        await stop_kernel(self.voila.kernel_manager, self.kernel)
 
     async def alive(self) -> bool:
         manager = self.voila.kernel_manager
@@ -107,7 +134,7 @@ class Pool:
         self.make, self.want = make, want
         self.heated: list[Rendering] = []
         self.coming = 0
-        """How many wait for their turn to start."""
+        """How many wait for their turn, or are just starting."""
         self.turn = asyncio.Semaphore(AT_ONCE)
         self.failures = 0
         self.tasks: set[asyncio.Task[None]] = set()
@@ -136,20 +163,22 @@ class Pool:
 
     async def _heat(self) -> None:
         async with self.turn:
-            self.coming -= 1
-            if len(self.heated) >= self.want():
-                return  # people came while this one waited for its turn
             one = self.make()
             try:
+                if len(self.heated) >= self.want():
+                    return  # people came while this one waited for its turn
                 await one.start()
                 self.heated.append(one)
-                assert one.work is not None
-                await one.work
-                self.failures = self.failures + 1 if one.failed else 0
-                if one.failed and one in self.heated:  # nobody is to be handed half a page
-                    self.heated.remove(one)
-                    await one.stop()
-                    self.fill()
             except Exception:
                 self.failures += 1
                 log.exception("a kernel could not be heated")
+                return
+            finally:
+                self.coming -= 1
+            assert one.work is not None
+            await one.work
+            self.failures = self.failures + 1 if one.failed else 0
+            if one.failed and one in self.heated:  # nobody is to be handed half a page
+                self.heated.remove(one)
+                await one.stop()
+                self.fill()

@@ -36,7 +36,7 @@ class Full(Exception):
 class Socket(Protocol):
     """What a session needs of a websocket."""
 
-    def close(self, code: int | None = None, reason: str | None = None) -> None: ...
+    def end(self) -> None: ...
 
 
 class Bucket:
@@ -66,6 +66,8 @@ class Session:
     kernel: str = ""
     """Its id; empty until the kernel is known."""
     sockets: set[Socket] = field(default_factory=set)
+    sent: bool = False
+    """Whether its page is there as a whole: before, nothing can be connected to it."""
 
     def __post_init__(self) -> None:
         self.seen = self.said = self.clock()
@@ -90,6 +92,7 @@ class Session:
         if len(self.sockets) >= MOST_SOCKETS:
             raise Refused("too many connections")
         self.sockets.add(socket)
+        self.sent = True
         self.said = self.clock()
 
     def disconnect(self, socket: Socket) -> None:
@@ -146,20 +149,26 @@ class Room:
 
     def drop(self, session: Session) -> None:
         """End it, without waiting for the kernel's end."""
-        self.sessions.remove(session)
-        task = asyncio.ensure_future(self.end_kernel(session))
-        self.ending.add(task)  # a task that nobody holds may be collected
-        task.add_done_callback(self.ending.discard)
+        if self._leave(session):
+            task = asyncio.ensure_future(self._end(session))
+            self.ending.add(task)  # a task that nobody holds may be collected
+            task.add_done_callback(self.ending.discard)
 
     async def end(self, session: Session) -> None:
         """End a session: its place is free at once, then its sockets close and its kernel stops."""
-        if session in self.sessions:
-            self.sessions.remove(session)
-            await self.end_kernel(session)
+        if self._leave(session):
+            await self._end(session)
 
-    async def end_kernel(self, session: Session) -> None:
+    def _leave(self, session: Session) -> bool:
+        """False where it has ended already: for somebody else, while its page was still written."""
+        if session not in self.sessions:
+            return False
+        self.sessions.remove(session)
+        return True
+
+    async def _end(self, session: Session) -> None:
         for socket in tuple(session.sockets):
-            socket.close(1001, "this session has ended")
+            socket.end()
         if session.kernel:
             await self.stop(session.kernel)
         self.freed()
@@ -168,7 +177,8 @@ class Room:
         """End what is abandoned or idle."""
         now = self.clock()
         for one in tuple(self.sessions):
-            gone = not one.sockets and now - one.seen > self.abandoned_seconds
+            away = one.sent and not one.sockets
+            gone = away and now - one.seen > self.abandoned_seconds
             idle = now - one.said > self.idle_seconds and (self.cull_connected or not one.sockets)
             if one.kernel and (gone or idle):
                 await self.end(one)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import re
-import shutil
 import signal
 import socket
 import sys
@@ -18,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from kvlab.errors import BadInput
-from kvlab.server import address
+from kvlab.server import address, open_files
 from kvlab.server.frames import MOST_BYTES
+from kvlab.server.scratch import PREFIX, scratch_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 ASSETS = ROOT / "assets"
@@ -31,8 +30,13 @@ SPARE = 2
 """Kernels beyond the seats, so that a page that is loaded again finds one."""
 LONGEST_SOCKET = 107
 """Bytes of a Unix socket's path, by the size of `sun_path` in Linux."""
-SOCKET_NAME = len("/voila_12345678/kernel-01234567-89ab-4def-8123-456789abcdef-ipc-12345")
+SOCKET_NAME = len(
+    f"/{PREFIX}12345678/voila_12345678/kernel-01234567-89ab-4def-8123-456789abcdef-ipc-12345"
+)
 ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:\d{1,5})?")
+
+OF_A_KERNEL = 16
+"""Sockets of ZeroMQ's, at most: between a server, a kernel and its page."""
 
 EXTENSIONS = [
     "@jupyter-widgets/jupyterlab-manager",
@@ -73,6 +77,8 @@ class DashboardSettings:
     port: int | None = None
     """None: the first free one from FIRST_PORT on."""
     open_browser: bool = True
+    hint: str = ""
+    """Said before the address of a server that this machine alone can open."""
     verbose: bool = False
     idle_seconds: int = 600
     """A kernel on which nobody has done anything for this time ends."""
@@ -121,6 +127,8 @@ def serve_dashboard(settings: DashboardSettings) -> None:
     logging.setLogRecordFactory(OneLine)
     if not settings.verbose:
         logging.getLogger("tornado").setLevel(logging.ERROR)  # refused requests, ping settings
+        logging.getLogger("tornado.access").setLevel(logging.CRITICAL)  # a full room is no error
+    open_files.make_room(settings.seats + SPARE)
     # The one instance: Voilà's parts find their logger by it.
     config = _config(settings, notebook, port)
     config.MappingKernelManager.cull_idle_timeout = 0  # room.py knows better who is idle
@@ -133,9 +141,11 @@ def serve_dashboard(settings: DashboardSettings) -> None:
     server.sockets = sockets
     server.given = settings
     server.when_ready = lambda: announce(settings, port)
-    # Not from the command line, which is ours.
-    server.initialize(argv=[])
-    server.start()
+    with scratch_folder() as folder:
+        server.connection_dir_root = folder
+        # Not from the command line, which is ours.
+        server.initialize(argv=[])
+        server.start()
 
 
 def transport() -> str:
@@ -151,6 +161,8 @@ def announce(settings: DashboardSettings, port: int) -> None:
     query = f"?token={settings.token}" if settings.token else ""
     first, *others = [f"http://{name}:{port}/" for name in address.names(settings.ip)]
     if not settings.public:
+        if settings.hint:
+            print(f"kvlab: {settings.hint}")
         address.announce("the lab is", first + query, settings.open_browser)
         return
     for url in others:
@@ -235,16 +247,25 @@ def _config(settings: DashboardSettings, notebook: Path, port: int) -> Any:
 
 def _server_class() -> Any:
     """Our Voilà. Built when it is needed: importing Voilà takes a second."""
+    import zmq
     from jupyter_core.utils import run_sync
     from tornado.httpserver import HTTPServer
     from tornado.ioloop import IOLoop, PeriodicCallback
-    from tornado.web import HTTPError
     from voila.app import Voila
 
     from kvlab.server.forked import Forks, can_fork, use
     from kvlab.server.handlers import routes
-    from kvlab.server.pool import Pool, Rendering
+    from kvlab.server.pool import Pool, Rendering, not_of_a_dead_kernel, stop_kernel
     from kvlab.server.room import Room
+
+    class Door(HTTPServer):
+        """Turns away who comes while there are hardly any files left to open."""
+
+        def handle_stream(self, stream: Any, address: Any) -> None:
+            if open_files.left() < open_files.KEPT:
+                stream.close()
+            else:
+                super().handle_stream(stream, address)
 
     class Dashboard(Voila):
         """Voilà with our own addresses, on a socket of ours, ended by any signal that means it."""
@@ -256,7 +277,7 @@ def _server_class() -> Any:
         def init_handlers(self) -> Any:
             given = self.given
             self.room = Room(
-                stop=self.stop_kernel,
+                stop=lambda kernel: stop_kernel(self.kernel_manager, kernel),
                 seats=given.seats,
                 freed=lambda: self.pool.fill(),
                 pages=given.pages,
@@ -266,28 +287,40 @@ def _server_class() -> Any:
             )
             self.pool = Pool(
                 lambda: Rendering(self, given.notebook),
-                lambda: min(given.heated, given.seats + SPARE - len(self.room.sessions)),
+                lambda: (
+                    min(given.heated, given.seats + SPARE - len(self.room.sessions))
+                    if open_files.left() >= open_files.OF_A_PAGE
+                    else 0
+                ),
             )
             self.app.settings.update(room=self.room, pool=self.pool)
+            self.log.addFilter(not_of_a_dead_kernel)
+            sockets = max(1_023, OF_A_KERNEL * (given.seats + SPARE))  # it has 1,023 by itself
+            self.kernel_manager.context.set(zmq.MAX_SOCKETS, sockets)
             return routes(self, EXTENSIONS)
 
-        async def stop_kernel(self, kernel: str) -> None:
-            with contextlib.suppress(HTTPError, KeyError, RuntimeError):  # it has ended by itself
-                await self.kernel_manager.shutdown_kernel(kernel, now=True)
+        def _handle_signal_stop(self, number: int, frame: Any) -> None:
+            if not hasattr(self, "ioloop"):  # it has not begun: there is nothing to stop
+                raise SystemExit(0)
+            super()._handle_signal_stop(number, frame)
+
+        async def tidy(self) -> None:
+            await self.room.sweep()
+            self.pool.fill()  # where files had run out
 
         async def stop_kernels(self) -> None:
             """All of them, at once and without a farewell, those that are just starting included."""
             pending = getattr(self.kernel_manager, "_pending_kernels", {})
             if pending:
                 await asyncio.wait(tuple(pending.values()), timeout=STARTING_SECONDS)
-            await asyncio.gather(*map(self.stop_kernel, self.kernel_manager.list_kernel_ids()))
+            manager = self.kernel_manager
+            await asyncio.gather(*(stop_kernel(manager, one) for one in manager.list_kernel_ids()))
 
         def stop(self) -> None:
             run_sync(self.stop_kernels)()
-            shutil.rmtree(self.connection_dir, ignore_errors=True)
 
         def listen(self) -> None:
-            server = HTTPServer(
+            server = Door(
                 self.app,
                 max_body_size=64 * 1024,
                 max_header_size=32 * 1024,
@@ -300,8 +333,7 @@ def _server_class() -> Any:
             forks = Forks(self.given.memory, ROOT) if self.given.fork and can_fork() else None
             if forks is not None:
                 use(forks)
-                self.ioloop.add_callback(forks.connect)
-            sweep = PeriodicCallback(self.room.sweep, 1000 * self.given.cull_every_seconds)
+            sweep = PeriodicCallback(self.tidy, 1000 * self.given.cull_every_seconds)
             sweep.start()
             for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
                 if hasattr(signal, name):

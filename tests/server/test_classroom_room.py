@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from itertools import product
 
 import pytest
 from apart import run
@@ -17,12 +18,12 @@ BEAT = Message("comm_msg", (b"{}",) * 4, 100, beat=True)
 
 
 class Wire:
-    """A websocket that remembers how it was closed."""
+    """A websocket that remembers whether it was ended."""
 
-    closed: int | None = None
+    ended = False
 
-    def close(self, code: int | None = None, reason: str | None = None) -> None:
-        self.closed = code
+    def end(self) -> None:
+        self.ended = True
 
 
 class Clock:
@@ -105,6 +106,22 @@ def test_who_is_away_gives_way_in_a_full_room(room: Room, clock: Clock, ended: l
     assert ended == ["b"]
 
 
+def test_a_session_ends_once_whoever_ends_it(room: Room, ended: list[str]):
+    """Its seat was given to somebody else while its page was still written, which then broke off."""
+
+    async def twice() -> None:
+        for number, (one, other) in enumerate(product((room.drop, room.end), repeat=2)):
+            session = sit(room, "a", f"k{number}")
+            for way in (one, other):
+                if (ending := way(session)) is not None:
+                    await ending
+            await asyncio.gather(*room.ending)
+
+    run(twice())
+    assert ended == ["k0", "k1", "k2", "k3"]
+    assert room.sessions == []
+
+
 def test_a_kernel_is_there_for_its_owner_alone(room: Room):
     mine = sit(room, "a", "k1")
     assert room.find("k1", "a") is mine
@@ -128,7 +145,23 @@ def test_the_abandoned_and_the_idle_end(room: Room, clock: Clock, ended: list[st
     clock.now += 900
     run(room.sweep())
     assert ended == ["a", "c"]
-    assert wires[2].closed == 1001
+    assert wires[2].ended
+
+
+def test_a_page_that_is_long_in_the_making_is_not_abandoned(
+    room: Room, clock: Clock, ended: list[str]
+):
+    session = room.enter("a")
+    session.kernel = "k"
+    clock.now += 1000
+    run(room.sweep())
+    session.sent, session.seen = True, clock()
+    clock.now += 89
+    run(room.sweep())
+    assert ended == []
+    clock.now += 2
+    run(room.sweep())
+    assert ended == ["k"]
 
 
 def until_refused(session, message: Message) -> tuple[int, str]:

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import urllib.request
 from collections.abc import Callable
 from http.client import HTTPException
+from multiprocessing.connection import Pipe
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from apart import run
 
-from kvlab.server import server
+from kvlab.server import forkserver, server
 from kvlab.server.forked import Child, Forks
-from kvlab.server.forkserver import ForkServer
 from kvlab.server.pool import MOST_FAILURES, Pool
+from kvlab.server.scratch import PREFIX, scratch_folder
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="kernels fork on Linux alone")
 
@@ -35,6 +39,9 @@ class Rendered:
         self.work: Any = None
 
     async def start(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
         async def render() -> None:
             self.failed, self.done = self.fails, True
 
@@ -47,7 +54,7 @@ class Rendered:
         return not self.stopped
 
 
-def heated(fates: list[bool]) -> tuple[Pool, list[Rendered]]:
+def heated(fates: list[bool], asked: int = 1) -> tuple[Pool, list[Rendered]]:
     made: list[Rendered] = []
 
     def make() -> Any:
@@ -56,7 +63,9 @@ def heated(fates: list[bool]) -> tuple[Pool, list[Rendered]]:
 
     async def fill() -> Pool:
         pool = Pool(make, lambda: 2)
-        pool.fill()
+        for _ in range(asked):
+            pool.fill()
+            await asyncio.sleep(0)
         while pool.tasks:
             await asyncio.gather(*pool.tasks)
         return pool
@@ -78,45 +87,46 @@ def test_where_none_comes_it_is_not_tried_for_ever():
     assert all(one.stopped for one in made)
 
 
-def test_a_system_without_room_for_a_process_costs_one_kernel_not_all(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    def full() -> int:
-        raise OSError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr("kvlab.server.forkserver.os.fork", full, raising=False)
-    ours, theirs = socket.socketpair()
-    forks = ForkServer.__new__(ForkServer)  # without the signals of a process of its own
-    forks.line, forks.left, forks.children = theirs, b"", set()
-    ours.sendall(b'{"id": 7}\n')
-    assert forks.listen(None)  # type: ignore[arg-type]
-    said = ours.recv(1000)
-    assert json.loads(said) == {"id": 7, "failed": "Resource temporarily unavailable"}
-
-    async def told() -> None:
-        client = Forks.__new__(Forks)
-        asked: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
-        client.waiting, client.children, client.ready = {7: asked}, {}, asyncio.Event()
-        reader = asyncio.StreamReader()
-        reader.feed_data(said)
-        listener = asyncio.create_task(client.listen(reader))
-        with pytest.raises(RuntimeError, match="could not be forked: Resource temporarily"):
-            await asked
-        assert not listener.done()  # the line is as it was
-        listener.cancel()
-
-    run(told())
-    ours.close()
-    theirs.close()
+def test_one_that_is_just_starting_is_counted():
+    """However often it is asked meanwhile, there are no more than were wanted."""
+    pool, made = heated([False], asked=5)
+    assert len(made) == len(pool.heated) == 2
 
 
 @linux
-def test_a_child_that_has_just_ended_can_still_be_ended(monkeypatch: pytest.MonkeyPatch):
-    def gone(*_: object) -> None:
-        raise ProcessLookupError
+def test_a_system_without_room_for_a_process_costs_one_kernel_not_all(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def full(*_: object) -> int:
+        raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("kvlab.server.forked.os.kill", gone)
-    Child(4).kill()
+    ours, theirs = Pipe()
+    forks = Forks.__new__(Forks)
+    forks.line, forks.memory, forks.broken, forks.turn = ours, 0, False, threading.Lock()
+    monkeypatch.setattr(forkserver, "fork", full)
+    server = threading.Thread(target=forkserver.serve, args=(theirs,))
+    server.start()
+    with pytest.raises(RuntimeError, match="could not be forked: Resource temporarily"):
+        forks.ask(["ipykernel_launcher"], {}, "/")
+    monkeypatch.setattr(forkserver, "fork", lambda *_: os.getpid())
+    child = forks.ask(["ipykernel_launcher"], {}, "/")
+    assert child is not None
+    assert (child.pid, child.poll()) == (os.getpid(), None)
+    ours.close()
+    server.join(10)
+    assert not server.is_alive()
+
+
+@linux
+def test_a_child_that_has_ended_is_known_and_cannot_be_hit():
+    process = subprocess.Popen(["sleep", "60"])
+    child = Child(process.pid)
+    assert child.poll() is None
+    child.kill()
+    assert process.wait(10) == -signal.SIGKILL
+    assert child.poll() is not None
+    child.kill()  # whoever has its number now is not meant
+    assert Child(process.pid).poll() is not None, "ended before it could be held"
 
 
 @pytest.mark.parametrize(
@@ -152,6 +162,47 @@ def test_a_server_that_is_ended_while_a_page_is_rendered_says_nothing(serve: Cal
     visitor.join(10)
     lines = served.log.read_text().splitlines()
     assert [line for line in lines if not line.startswith("kvlab: ")] == []
+
+
+@linux
+def test_a_killed_server_takes_its_kernels_along_and_the_next_one_cleans_up(
+    serve: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Nothing runs on after a SIGKILL of the server or of its fork server; what lay on the disk is
+    taken away by the next start, or at once by an end that is heard of."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    options = ("serve", "--class", "1", "--heated", "1", "--token", "none")
+    served = serve(*options)
+    with urllib.request.urlopen(served.url, timeout=60) as page:
+        assert page.status == 200
+    process = psutil.Process(served.process.pid)
+    family = process.children(recursive=True)
+    assert len(family) >= 2
+    process.kill()
+    served.process.wait(10)
+    assert psutil.wait_procs(family, timeout=20)[1] == []
+    (left,) = tmp_path.glob(f"{PREFIX}*")
+
+    served = serve(*options)
+    assert left.exists(), "it is not old enough to be nobody's"
+    process = psutil.Process(served.process.pid)
+    (forkserver,) = process.children()
+    forkserver.kill()
+    with urllib.request.urlopen(served.url, timeout=60) as page:
+        assert page.status == 200, "a kernel is started as elsewhere"
+    served.process.send_signal(signal.SIGTERM)
+    assert served.process.wait(20) == 0
+    assert [*tmp_path.glob(f"{PREFIX}*")] == [left]
+
+    os.utime(left, (0, 0))
+    with scratch_folder() as own:
+        assert not left.exists()
+        os.utime(own, (0, 0))
+        with scratch_folder() as another:
+            assert Path(own).exists(), "its server lives"
+            assert another != own
+    assert [*tmp_path.glob(f"{PREFIX}*")] == []
 
 
 @pytest.mark.full
