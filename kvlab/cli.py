@@ -11,6 +11,7 @@ import errno
 import inspect
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -33,6 +34,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = sorted(path.stem for path in (ROOT / "kvlab" / "runs" / "scenarios").glob("*.yaml"))
 OUTSIDE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF}
 """What can be wrong with the place that an output goes to: not our fault."""
+TEXTS = ("--chat", "-k", "-m")
+"""What these are followed by may be empty."""
 
 app = typer.Typer(
     name="kvlab",
@@ -317,6 +320,7 @@ def main(arguments: Sequence[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter is no error
     try:
+        _refuse_empty(arguments)
         status = app(list(arguments), prog_name="kvlab", standalone_mode=False)
         sys.stdout.flush()
         if status == INTERRUPTED:  # typer's word for Ctrl-C
@@ -345,6 +349,16 @@ def main(arguments: Sequence[str]) -> int:
         return _our_fault(error)
     except Exception as error:
         return _our_fault(error)
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """A name that is empty, as where a shell's variable is not set, would mean the folder that one
+    happens to be in. Raises BadInput."""
+    before = ""
+    for one in arguments:
+        if (one == "" and before not in TEXTS) or re.fullmatch(r"--[a-z-]+=", one):
+            raise BadInput(f"{one or before or 'the command'}: what is given here is empty")
+        before = one
 
 
 def _describe_in_whole_sentences(commands: typer.Typer) -> None:

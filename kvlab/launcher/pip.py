@@ -1,20 +1,19 @@
-"""pip as a child process: its progress made visible, its failures made a sentence."""
+"""pip as a child process: it shows its own progress, and its failures become a sentence."""
 
 from __future__ import annotations
 
 import json
 import os
-import queue
 import re
 import subprocess
-import threading
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvlab.console import CannotStart, Console, duration, size
+from kvlab.console import CannotStart, Console, duration
 
 QUIET_OPTIONS = ("--no-input", "--no-color", "--disable-pip-version-check")
 
@@ -26,107 +25,54 @@ class Pip:
     command: tuple[str, ...]
     console: Console
     log: Path
-    """Where the whole output goes; the sentence that a failure becomes names it."""
+    """What pip complains of; the sentence that a failure becomes names it."""
     keep_open: tuple[int, ...] = ()
     """Descriptors that a running pip holds on to: the lock, so that a pip that outlives a killed
     launcher still keeps the next start out."""
 
     def install(self, what: str, arguments: Sequence[str]) -> None:
-        """Install, showing which package and how long. Raises CannotStart."""
+        """Install. On a terminal pip shows how far it is; elsewhere it is not heard. Raises
+        CannotStart."""
         began = time.monotonic()
-        progress = Progress(what)
-        output: list[str] = []
-        command = [
-            *self.command,
-            "install",
-            *QUIET_OPTIONS,
-            "--no-warn-script-location",
-            "--progress-bar",
-            "raw" if self._version() >= (24, 1) else "off",
-            *arguments,
-        ]
-        child = self._start(command)
-        lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=_pump, args=(child, lines), daemon=True).start()
-        try:
-            with self.log.open("a", encoding="utf-8") as log:
-                log.write(f"$ {' '.join(command)}\n")
-                while True:
-                    try:
-                        line = lines.get(timeout=0.5)
-                    except queue.Empty:
-                        line = ""
-                    if line is None:
-                        break
-                    if line:
-                        progress.read(line)
-                        if not line.startswith("Progress "):
-                            output.append(line)
-                            log.write(line)
-                    self.console.status(f"{progress} [{duration(time.monotonic() - began)}]")
-                log.write("\n")
-        finally:
-            self.console.done()
-            if child.poll() is None:
-                _stop(child)
-        if child.wait() != 0:
-            raise CannotStart(explain("".join(output), child.returncode, self.log))
+        command = [*self.command, "install", *QUIET_OPTIONS, "--no-warn-script-location"]
+        # Not to stdout, which belongs to the command that is started.
+        shown = sys.stderr if self.console.terminal else subprocess.DEVNULL
+        with self.log.open("w+", encoding="utf-8", errors="replace") as log:
+            done = self._run([*command, *arguments], stdout=shown, stderr=log)
+            if done.returncode != 0:
+                log.seek(0)
+                raise CannotStart(explain(log.read(), done.returncode, self.log))
         self.console.say(f"{what}: done in {duration(time.monotonic() - began)}")
 
-    def plan(self, arguments: Sequence[str], quick: bool = False) -> list[Planned]:
-        """What `pip install` with these arguments would fetch, without fetching it. `quick` gives
-        up at the first sign of no answer. Raises CannotStart."""
+    def plan(self, arguments: Sequence[str], quick: bool = False) -> Planned:
+        """The first file that `pip install --no-deps` with these arguments would fetch, without
+        fetching it. `quick` gives up at the first sign of no answer. Raises CannotStart."""
         patience = ("--timeout", "5", "--retries", "0") if quick else ()
-        command = [*self.command, "install", *QUIET_OPTIONS, *patience]
-        command += ["--dry-run", "--quiet", "--report", "-", *arguments]
-        status, said, complaint = self._ask(command, "asking pip for its plan")
-        if status != 0:
-            raise CannotStart(explain(said + complaint, status, None))
+        options = ("--dry-run", "--no-deps", "--quiet", "--report", "-")
+        command = [*self.command, "install", *QUIET_OPTIONS, *patience, *options, *arguments]
+        done = self._run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if done.returncode != 0:
+            raise CannotStart(explain(done.stdout + done.stderr, done.returncode, None))
         try:
-            report = json.loads(said[said.index("{") :])
-            return [Planned.read(item) for item in report["install"]]
-        except (ValueError, KeyError, TypeError) as error:
+            report = json.loads(done.stdout[done.stdout.index("{") :])
+            return Planned.read(report["install"][0])
+        except (ValueError, LookupError, TypeError) as error:
             raise CannotStart(
                 f"pip's plan for {' '.join(arguments)} cannot be read ({error}): "
                 f"update pip with `{' '.join(self.command)} install --upgrade pip`"
             ) from error
 
-    def _version(self) -> tuple[int, ...]:
-        _, said, _ = self._ask([*self.command, "--version"], "starting pip")
-        match = re.match(r"pip (\d+)\.(\d+)", said)
-        return (int(match[1]), int(match[2])) if match else (0, 0)
-
-    def _ask(self, command: list[str], what: str) -> tuple[int, str, str]:
-        """Exit status, stdout and stderr of a pip that answers and installs nothing."""
-        began = time.monotonic()
-        child = self._start(command, subprocess.PIPE)
-        try:
-            while True:
-                try:
-                    said, complaint = child.communicate(timeout=0.5)
-                    return child.returncode, said, complaint
-                except subprocess.TimeoutExpired:
-                    if (elapsed := time.monotonic() - began) > 2:
-                        self.console.status(f"{what} [{duration(elapsed)}]")
-        finally:
-            self.console.done()
-            if child.poll() is None:
-                _stop(child)
-
-    def _start(
-        self, command: list[str], complaints: int = subprocess.STDOUT
-    ) -> subprocess.Popen[str]:
+    def _run(self, command: list[str], **streams: Any) -> subprocess.CompletedProcess[str]:
         kept: dict[str, Any] = {"pass_fds": self.keep_open} if os.name == "posix" else {}
         try:
-            return subprocess.Popen(
+            return subprocess.run(
                 command,
-                stdout=subprocess.PIPE,
-                stderr=complaints,
                 stdin=subprocess.DEVNULL,
-                text=True,
                 encoding="utf-8",
                 errors="replace",
                 env=clean_environment(),
+                check=False,
+                **streams,
                 **kept,
             )
         except OSError as error:
@@ -137,7 +83,6 @@ class Pip:
 class Planned:
     """One file that pip would take."""
 
-    name: str
     version: str
     url: str
     needs: tuple[str, ...] = ()
@@ -145,52 +90,11 @@ class Planned:
 
     @classmethod
     def read(cls, item: dict[str, Any]) -> Planned:
+        """From an item of pip's report. Raises LookupError and TypeError."""
         metadata = item["metadata"]
-        needs = [re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0] for line in _needs(metadata)]
-        return cls(
-            metadata["name"], metadata["version"], item["download_info"]["url"], tuple(needs)
-        )
-
-
-def _needs(metadata: dict[str, Any]) -> list[str]:
-    lines = metadata.get("requires_dist", [])
-    return lines if isinstance(lines, list) else []
-
-
-class Progress:
-    """Reads pip's lines and says in a few words what it is doing."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._packages = 0
-        self._doing = "looking up"
-        self._share = ""
-
-    def read(self, line: str) -> None:
-        text = line.strip()
-        if match := re.match(r"Progress (\d+) of (\d+)", text):
-            got, total = int(match[1]), int(match[2])
-            self._share = f", {size(got)} of {size(total)}" if total > 10**6 else ""
-        elif match := re.match(r"Collecting ([A-Za-z0-9._-]+)", text):
-            self._packages += 1
-            self._doing, self._share = f"looking up {match[1]}", ""
-        elif match := re.match(
-            r"(Downloading|Using cached|Processing) (\S+)(?: \(([\d.]+ [kMG]B)\))?", text
-        ):
-            name = match[2].replace("\\", "/").rsplit("/", 1)[-1]
-            if not name.endswith(".metadata"):
-                verb = "downloading" if match[1] == "Downloading" else "reading"
-                package = "-".join(name.split("-")[:2])
-                self._doing, self._share = f"{verb} {package}", f", {match[3]}" if match[3] else ""
-        elif match := re.match(r"Installing collected packages: (.*)", text):
-            count = match[1].count(",") + 1
-            self._doing, self._share = f"unpacking {count} package{'s' * (count > 1)}", ""
-        elif text.startswith("Building wheel"):
-            self._doing, self._share = text.split("(")[0].strip().lower(), ""
-
-    def __str__(self) -> str:
-        count = f" {self._packages} so far," if self._doing.startswith("looking up ") else ""
-        return f"{self._what}:{count} {self._doing}{self._share}"
+        needs = metadata.get("requires_dist", [])
+        names = tuple(re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0] for line in needs)
+        return cls(metadata["version"], item["download_info"]["url"], names)
 
 
 CAUSES = (
@@ -229,7 +133,7 @@ CAUSES = (
 
 def explain(output: str, status: int, log: Path | None) -> str:
     """One sentence for a pip that failed."""
-    where = f" (all of pip's output: {log})" if log else ""
+    where = f" (pip's own words: {log})" if log else ""
     for pattern, cause in CAUSES:
         if re.search(pattern, output):
             return f"pip could not install: {cause}{where}"
@@ -238,8 +142,8 @@ def explain(output: str, status: int, log: Path | None) -> str:
             f"pip found no build of {match[1]} for this Python and machine: start kvlab with "
             f"Python 3.11, 3.12 or 3.13, or check pip's index settings{where}"
         )
-    errors = [line for line in output.splitlines() if line.startswith("ERROR:")]
-    last = errors[-1].removeprefix("ERROR:").strip() if errors else f"it ended with status {status}"
+    errors = re.findall(r"\bERROR: (.+)", output)
+    last = errors[-1].strip() if errors else f"it ended with status {status}"
     return f"pip could not install: {last}{where}"
 
 
@@ -254,19 +158,3 @@ def clean_environment() -> dict[str, str]:
     show the child modules of another place."""
     kept = {key: value for key, value in os.environ.items() if key not in UNWANTED}
     return {**kept, "PIP_USER": "0"}
-
-
-def _pump(child: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
-    assert child.stdout is not None
-    for line in child.stdout:
-        lines.put(line)
-    lines.put(None)
-
-
-def _stop(child: subprocess.Popen[str]) -> None:
-    child.terminate()
-    try:
-        child.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()

@@ -47,7 +47,7 @@ The first start installs what the lab needs into {folder}; later ones take secon
 """
 
 DOWNLOAD = {LAB: 120_000_000, TESTS: 110_000_000}
-"""Bytes, for saying what a download will cost; torch is asked for exactly."""
+"""Bytes, for saying what a download will cost beside torch's."""
 
 RESTARTED = "KVLAB_RESTARTED"
 """Set for the restart inside `.venv`, so that a fault cannot make an endless chain of them."""
@@ -170,8 +170,7 @@ def _make(environment: Environment, files: Sequence[str], console: Console, held
         torch = next((pin for pin in wanted if normal(pin.name) == "torch"), None)
         if torch is not None:
             console.say("asking pip which torch it would take")
-            driver = torch_build.nvidia_driver_answers()
-            choice = torch_build.choose(torch, pip, driver, torch_build.weigh)
+            choice = torch_build.choose(torch, pip, torch_build.nvidia_driver_answers())
             console.say(str(choice))
             _check_room(environment.folder, torch_build.UNPACKED[choice.build])
             pip.install("torch", choice.arguments)

@@ -1,4 +1,4 @@
-"""`kvlab test`: the style checks and the tests, with one line for each stage."""
+"""`kvlab test`: ruff, mypy and pytest, as anybody would call them, with a browser for the tests."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from xml.etree import ElementTree
-
-from kvlab.console import duration
+from typing import Any
 
 MOST_WORKERS = 4
 BROWSER_VARIABLE = "KVLAB_CHROMIUM"
@@ -38,26 +33,17 @@ BROWSER_PLACES = (
 FETCH_BROWSER = ("-m", "playwright", "install", "chromium")
 
 
-@dataclass(frozen=True)
-class Stage:
-    """One part of the suite and how it ended."""
-
-    name: str
-    passed: bool
-    seconds: float
-
-    def __str__(self) -> str:
-        ended = "passed" if self.passed else "FAILED"
-        return f"{self.name:<20} {ended}  {duration(self.seconds)}"
-
-
-@dataclass(frozen=True)
 class Counts:
-    """What pytest counted."""
+    """A plugin of pytest's: what it counted."""
 
-    passed: int
-    failed: int
-    skipped: int
+    passed = failed = skipped = 0
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        def count(*kinds: str) -> int:
+            return sum(len(terminalreporter.getreports(kind)) for kind in kinds)
+
+        self.passed, self.failed = count("passed", "xfailed"), count("failed", "error")
+        self.skipped = count("skipped")
 
     def __str__(self) -> str:
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
@@ -66,8 +52,9 @@ class Counts:
 def run_suite(root: Path, arguments: Sequence[str], full: bool) -> int:
     """Every stage, whatever the ones before it said. Returns 0 when all passed, else 1. The last
     line that it prints is the tests' count."""
+    import pytest
+
     browser = find_chromium() or fetch_chromium()
-    environment = {**os.environ}
     if browser is None:
         print(
             f"browser: none found; the tests that need one are skipped. Set {BROWSER_VARIABLE} to "
@@ -76,78 +63,27 @@ def run_suite(root: Path, arguments: Sequence[str], full: bool) -> int:
         )
     else:
         print(f"browser: {browser}", flush=True)
-        environment[BROWSER_VARIABLE] = str(browser)
-    quiet = (
-        ("ruff check", ("ruff", "check", ".")),
-        ("ruff format --check", ("ruff", "format", "--check", ".")),
-        ("mypy", ("mypy",)),
-    )
-    stages = []
-    for name, command in quiet:
-        stages.append(_quiet_stage(root, name, command))
-        print(stages[-1], flush=True)
+        os.environ[BROWSER_VARIABLE] = str(browser)
+    failed = []
+    for stage in (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)):
+        print(f"$ {' '.join(stage)}", flush=True)
+        if subprocess.run([sys.executable, "-m", *stage], cwd=root, check=False).returncode:
+            failed.append(" ".join(stage))
+    counts = Counts()
     options = [*(["--full"] if full else []), *([] if arguments else in_parallel())]
-    tests, counts = _pytest(root, [*options, *arguments], environment)
-    stages.append(tests)
-    print("\n" + "\n".join(str(stage) for stage in stages))
-    print(counts if counts else "no test was run", flush=True)
-    return 0 if all(stage.passed for stage in stages) else 1
+    print(f"$ pytest {' '.join([*options, *arguments])}", flush=True)
+    os.chdir(root)
+    if pytest.main([f"--rootdir={root}", *options, *arguments], plugins=[counts]):
+        failed.append("pytest")
+    print(f"FAILED: {', '.join(failed)}" if failed else "all stages passed")
+    print(counts, flush=True)
+    return 1 if failed else 0
 
 
 def in_parallel() -> list[str]:
     """The whole suite in as many processes as there are CPUs, four at most; the tests of a file stay
     together, as they share what is slow to start."""
     return ["-n", str(min(MOST_WORKERS, os.cpu_count() or 1)), "--dist", "loadfile"]
-
-
-def _quiet_stage(root: Path, name: str, command: Sequence[str]) -> Stage:
-    """A stage whose output is worth reading only when it fails."""
-    began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=root,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-    )
-    if done.returncode != 0:
-        print(done.stdout.rstrip(), flush=True)
-    return Stage(name, done.returncode == 0, time.monotonic() - began)
-
-
-def _pytest(
-    root: Path, arguments: Sequence[str], environment: Mapping[str, str]
-) -> tuple[Stage, Counts | None]:
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch:
-        report = Path(scratch) / "report.xml"
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", f"--junitxml={report}", *arguments],
-            cwd=root,
-            env=dict(environment),
-            check=False,
-        )
-        counts = read_counts(report)
-    return Stage("pytest", done.returncode == 0, time.monotonic() - began), counts
-
-
-def read_counts(report: Path) -> Counts | None:
-    """The numbers in pytest's report; None where there is none or no test ran."""
-    try:
-        suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
-    except (OSError, ElementTree.ParseError):
-        return None
-
-    def total(key: str) -> int:
-        return sum(int(suite.get(key, 0)) for suite in suites)
-
-    failed, skipped = total("failures") + total("errors"), total("skipped")
-    if total("tests") == 0:
-        return None
-    return Counts(max(0, total("tests") - failed - skipped), failed, skipped)
 
 
 def find_chromium() -> Path | None:

@@ -9,17 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import shutil
-import ssl
 import subprocess
 import sys
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from kvlab.console import CannotStart, size
@@ -28,8 +22,8 @@ from kvlab.launcher.pip import Planned
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
-USUAL_SIZE = {"CUDA": 2_700_000_000, "CPU": 200_000_000}
-"""Bytes to download, for when the index does not say."""
+DOWNLOAD = {"CUDA": 2_700_000_000, "CPU": 200_000_000}
+"""Bytes, torch's own parts included; about."""
 
 UNPACKED = {"CUDA": 10_000_000_000, "CPU": 2_500_000_000}
 """Free disk that a whole install needs at its peak, the other packages included."""
@@ -38,7 +32,7 @@ UNPACKED = {"CUDA": 10_000_000_000, "CPU": 2_500_000_000}
 class Planner(Protocol):
     """Says what pip would fetch; raises CannotStart where it finds nothing."""
 
-    def plan(self, arguments: Sequence[str], quick: bool = False) -> list[Planned]: ...
+    def plan(self, arguments: Sequence[str], quick: bool = False) -> Planned: ...
 
 
 @dataclass(frozen=True)
@@ -46,123 +40,54 @@ class Choice:
     """The torch to install."""
 
     arguments: tuple[str, ...]
-    version: str
-    build: str
-    """`CPU` or `CUDA`."""
-    download: int | None
-    """Bytes, or None where nobody would say."""
-    local: bool
-    """The file lies on this machine."""
+    torch: Planned
     driver: bool
 
+    @property
+    def build(self) -> str:
+        """`CUDA` or `CPU`: as its version says, else by whether it can bring NVIDIA's parts along
+        (it names them on every platform, but they are Linux's)."""
+        _, _, variant = self.torch.version.partition("+")
+        if variant:
+            return "CPU" if variant == "cpu" else "CUDA"
+        parts = any(name.startswith(("nvidia", "cuda", "triton")) for name in self.torch.needs)
+        return "CUDA" if parts and sys.platform == "linux" else "CPU"
+
     def __str__(self) -> str:
-        what = f"torch {self.version}, {self.build} build"
-        if self.local:
-            cost = f"{size(self.download or USUAL_SIZE[self.build])} from this machine's disk"
-        elif self.download is None:
-            cost = f"about {size(USUAL_SIZE[self.build])} to download"
-        else:
-            cost = f"{size(self.download)} to download"
-        return f"{what}: {cost}{self._remark()}"
-
-    def _remark(self) -> str:
+        local = self.torch.url.startswith("file:")
+        cost = "from this machine's disk" if local else "to download"
+        remark = ""
         if self.build == "CUDA" and not self.driver:
-            return " (no NVIDIA driver answers here, but no CPU build is on offer)"
+            remark = " (no NVIDIA driver answers here, but no CPU build is on offer)"
         if self.build == "CPU" and self.driver and sys.platform == "linux":
-            return " (an NVIDIA driver answers here, but pip's settings offer the CPU build)"
-        return ""
+            remark = " (an NVIDIA driver answers here, but pip's settings offer the CPU build)"
+        about = size(DOWNLOAD[self.build])
+        return f"torch {self.torch.version}, {self.build} build: about {about} {cost}{remark}"
 
 
-def choose(
-    pin: Pin,
-    pip: Planner,
-    driver: bool,
-    weigh: Callable[[Sequence[str]], int | None],
-) -> Choice:
+def choose(pin: Pin, pip: Planner, driver: bool) -> Choice:
     """The build to take for this pin. Raises CannotStart when pip finds none at all."""
-    wanted: tuple[str, ...] = (str(pin),)
-    planned = pip.plan(["--no-deps", *wanted])
-    if may_be_cuda(planned[0]):
-        offer = None if driver else _cpu_offer(pin, pip)
-        if offer is None:
-            # Which of its parts this machine would get, and so what it weighs, only a full plan
-            # tells: it takes longer.
-            planned = pip.plan(wanted)
-        else:
-            wanted, planned = offer
-    torch = next(item for item in planned if item.name == "torch")
-    heavy = [item.url for item in planned if item is torch or is_cuda_part(item.name)]
-    return Choice(
-        arguments=wanted,
-        version=torch.version,
-        build=build_of(planned),
-        download=weigh(heavy),
-        local=torch.url.startswith("file:"),
-        driver=driver,
-    )
-
-
-def _cpu_offer(pin: Pin, pip: Planner) -> tuple[tuple[str, ...], list[Planned]] | None:
-    """A CPU build: what to tell pip to get it, and what pip would fetch. None: not to be had."""
+    plain = Choice((str(pin),), pip.plan([str(pin)]), driver)
+    if driver or plain.build == "CPU":
+        return plain
+    # By pip's own settings; else of PyTorch's index alone, so that the answer comes at once where
+    # it is out of reach.
     wanted = f"{pin}+cpu"
-    with contextlib.suppress(CannotStart):
-        return (wanted,), pip.plan(["--no-deps", wanted], quick=True)
-    with contextlib.suppress(CannotStart):
-        # Of PyTorch's index alone, so that the answer comes at once where it is out of reach.
-        found = pip.plan(["--no-deps", "--index-url", CPU_INDEX, wanted], quick=True)
-        return ("--extra-index-url", CPU_INDEX, wanted), found
-    return None
-
-
-def may_be_cuda(torch: Planned) -> bool:
-    """Whether this torch can bring NVIDIA's libraries along: its own list of needs names them,
-    and its version does not deny it."""
-    return "+cpu" not in torch.version and any(is_cuda_part(name) for name in torch.needs)
-
-
-def build_of(planned: Sequence[Planned]) -> str:
-    """`CUDA` where the plan brings NVIDIA's libraries along, else `CPU`."""
-    return "CUDA" if any(is_cuda_part(item.name) for item in planned) else "CPU"
-
-
-def is_cuda_part(name: str) -> bool:
-    """Whether a package is one of those that a CUDA build of torch needs."""
-    return name.startswith(("nvidia-", "nvidia_", "cuda-", "cuda_")) or name == "triton"
-
-
-def weigh(urls: Sequence[str]) -> int | None:
-    """The bytes of these files, or None unless every one can be asked in a few seconds."""
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        sizes = list(pool.map(_size_of, urls))
-    known = [one for one in sizes if one is not None]
-    return sum(known) if len(known) == len(urls) else None
-
-
-def _size_of(url: str) -> int | None:
-    try:
-        if url.startswith("file:"):
-            path = urllib.request.url2pathname(urllib.parse.urlsplit(url).path)
-            return Path(path).stat().st_size
-        certificates = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE")
-        context = ssl.create_default_context(cafile=certificates)
-        request = urllib.request.Request(url, method="HEAD")
-        with urllib.request.urlopen(request, timeout=4, context=context) as answer:
-            return int(answer.headers["Content-Length"])
-    except (OSError, ValueError, TypeError):
-        return None
+    for asked, told in (((), ()), (("--index-url", CPU_INDEX), ("--extra-index-url", CPU_INDEX))):
+        with contextlib.suppress(CannotStart):
+            return Choice((*told, wanted), pip.plan([*asked, wanted], quick=True), driver)
+    return plain
 
 
 def nvidia_driver_answers() -> bool:
     """Whether there is a GPU that a CUDA build could use."""
     if tool := shutil.which("nvidia-smi"):
-        try:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             listed = subprocess.run(
                 [tool, "-L"], capture_output=True, text=True, timeout=20, check=False
             )
             if listed.returncode == 0 and listed.stdout.startswith("GPU "):
                 return True
-        except (OSError, subprocess.TimeoutExpired):
-            pass
     try:
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
         count = ctypes.c_int(0)

@@ -1,8 +1,8 @@
 """Stands in for pip in the launcher's tests: `python fake_pip.py FOLDER install …`.
 
 FOLDER/site-packages receives what is "installed", FOLDER/calls.txt every call. FOLDER/fails.txt,
-where it exists, is printed in place of an install, which then fails; FOLDER/slow.txt holds the
-seconds that an install takes before its last package is whole.
+where it exists, is printed on stderr in place of an install, which then fails; where FOLDER/wait.txt
+exists, an install is not whole before that has gone.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ from pathlib import Path
 def main(folder: Path, arguments: list[str]) -> int:
     with (folder / "calls.txt").open("a") as calls:
         calls.write(" ".join(arguments) + "\n")
-    if arguments == ["--version"]:
-        print("pip 24.2 from somewhere")
-        return 0
     pins = [argument for argument in arguments if "==" in argument]
     if "--report" in arguments:
         metadata = {"name": "torch", "version": "2.13.0+cpu", "requires_dist": ["filelock>=3"]}
@@ -28,19 +25,16 @@ def main(folder: Path, arguments: list[str]) -> int:
         return 0
     fails = folder / "fails.txt"
     if fails.exists():
-        print(fails.read_text())
+        print(fails.read_text(), file=sys.stderr)
         return 1
     for pin in pins:
         name, version = pin.split("==")
-        print(f"Collecting {pin}", flush=True)
-        print(f"  Downloading {name}-{version}-py3-none-any.whl (12.3 MB)", flush=True)
-        print("Progress 6150000 of 12300000", flush=True)
+        print(f"Collecting {pin}")
         info = folder / "site-packages" / f"{name}-{version}.dist-info"
         info.mkdir(parents=True, exist_ok=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        slow = folder / "slow.txt"
-        if slow.exists():
-            time.sleep(float(slow.read_text()))
+        while (folder / "wait.txt").exists():
+            time.sleep(0.01)
         (info / "INSTALLER").write_text("pip")
         (info / "RECORD").write_text("")
     return 0

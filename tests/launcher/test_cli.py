@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -258,3 +260,45 @@ def test_what_cannot_be_seen_is_written_out_in_a_message(
         assert cli.main(["run", *arguments]) == 2
         line = capsys.readouterr().err.removesuffix("\n")
         assert line.isprintable(), arguments
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["site", ""],
+        ["run", "figure-5", "--json", ""],
+        ["run", "figure-5", "--json="],
+        ["export", "figure-5", "--html", ""],
+        ["export", "figure-5", "--storyboard="],
+        ["model", "get", ""],
+    ],
+)
+def test_an_empty_name_is_no_name(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    """As where a shell's variable is not set: nothing is written where one happens to be."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert re.fullmatch(r"kvlab: .* is empty\n", said.err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_text_may_be_empty(capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["model", "show", "story", "--chat", ""]) == 2  # story has no template
+    assert "is empty" not in capsys.readouterr().err
+
+
+def test_what_serve_refuses_is_said_on_stderr_alone(capsys: pytest.CaptureFixture[str]):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = ["--port", str(other.getsockname()[1])]
+        for refused in (taken, ["--ip", "203.0.113.7"], ["--token", "abc"], ["--frame", "x"]):
+            assert cli.main(["serve", *refused]) == 2
+            said = capsys.readouterr()
+            assert said.out == ""
+            assert said.err.startswith("kvlab: ")
+            assert said.err.count("\n") == 1

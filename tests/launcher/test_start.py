@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,7 +40,6 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
         lambda self, console: (sys.executable, str(FAKE), str(place(self))),
     )
     monkeypatch.setattr(torch_build, "nvidia_driver_answers", lambda: False)
-    monkeypatch.setattr(torch_build, "weigh", lambda urls: 192_000_000)
     monkeypatch.delenv(start.RESTARTED, raising=False)
     return Environment(tmp_path)
 
@@ -67,8 +65,8 @@ def test_the_first_start_says_what_it_costs_installs_torch_first_and_stamps(
     environment: Environment, ensure: Callable[..., str]
 ):
     said = ensure()
-    assert "torch 2.13.0+cpu, CPU build: 192 MB to download" in said
-    assert said.index("192 MB") < said.index("torch: done in")
+    assert "torch 2.13.0+cpu, CPU build: about 200 MB to download" in said
+    assert said.index("200 MB") < said.index("torch: done in")
     first, second = installs(environment)
     assert first.endswith("torch==2.13.0")
     assert second.endswith(" one==1.0")
@@ -152,23 +150,36 @@ def test_an_environment_that_no_longer_runs_is_made_anew(
     assert environment.ready([LAB])
 
 
+class Told(io.StringIO):
+    """A stream that tells when a word has come."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__()
+        self.word, self.heard = word, threading.Event()
+
+    def write(self, text: str) -> int:
+        if self.word in text:
+            self.heard.set()
+        return super().write(text)
+
+
 def test_two_starts_at_once_install_once_and_the_second_says_that_it_waits(
     environment: Environment,
 ):
     environment.make_folder()
     environment.create(Console(io.StringIO()))
-    (place(environment) / "slow.txt").write_text("0.7")
-    said = [io.StringIO(), io.StringIO()]
-    starts = [
-        threading.Thread(target=start.ensure, args=(environment, (LAB,), Console(out)))
-        for out in said
-    ]
-    for one in starts:
-        one.start()
-        time.sleep(0.2)
+    wait = place(environment) / "wait.txt"
+    wait.touch()
+    first, second = Told("asking pip"), Told("another start is installing just now")
+    starts = []
+    for said in (first, second):
+        console = Console(said)
+        starts.append(threading.Thread(target=start.ensure, args=(environment, (LAB,), console)))
+        starts[-1].start()
+        assert said.heard.wait(60)
+    wait.unlink()
     for one in starts:
         one.join(timeout=60)
-    assert "another start is installing just now" in said[1].getvalue()
     assert len(installs(environment)) == 2  # torch and the rest, both by the first
     assert environment.ready([LAB])
 

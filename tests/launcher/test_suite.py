@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from kvlab.launcher import suite
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_browser_that_is_named_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -35,31 +39,50 @@ def test_else_the_first_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert suite.find_chromium() == found
 
 
-def test_pytests_report_is_counted(tmp_path: Path):
-    report = tmp_path / "report.xml"
-    report.write_text(
-        '<testsuites><testsuite tests="10" failures="1" errors="1" skipped="3"/></testsuites>'
+PROJECT = {
+    "kvlab/__init__.py": "import os\n",  # unused: ruff complains
+    "pyproject.toml": '[tool.mypy]\nfiles = ["kvlab"]\n',
+    "test_some.py": """
+import pytest
+
+def test_right():
+    assert 1 + 1 == 2
+
+def test_wrong():
+    assert 1 + 1 == 3
+
+def test_left_out():
+    pytest.skip("for once")
+
+@pytest.fixture
+def broken():
+    raise OSError
+
+def test_without_what_it_needs(broken):
+    pass
+""",
+}
+
+
+def test_every_stage_is_shown_and_the_last_line_counts(tmp_path: Path):
+    """A whole suite in a project whose style is not in order."""
+    for name, text in PROJECT.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    code = (
+        "import sys; from pathlib import Path; from kvlab.launcher.suite import run_suite;"
+        "sys.exit(run_suite(Path(sys.argv[1]), sys.argv[2:], full=False))"
     )
-    assert str(suite.read_counts(report)) == "5 passed, 2 failed, 3 skipped"
-    report.write_text('<testsuites><testsuite tests="0"/></testsuites>')
-    assert suite.read_counts(report) is None
-    assert suite.read_counts(tmp_path / "absent.xml") is None
-
-
-def test_a_stage_that_fails_shows_its_output_and_fails_the_suite(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-):
-    """A whole suite in a project of one test, whose style is not in order."""
-    (tmp_path / "kvlab").mkdir()
-    (tmp_path / "kvlab" / "__init__.py").write_text("import os\n")
-    (tmp_path / "pyproject.toml").write_text('[tool.mypy]\nfiles = ["kvlab"]\n')
-    (tmp_path / "test_one.py").write_text("def test_one():\n    assert 1 + 1 == 2\n")
-    monkeypatch.setattr(suite, "find_chromium", lambda: None)
-    monkeypatch.setattr(suite, "fetch_chromium", lambda: None)
-    status = suite.run_suite(tmp_path, ["-q", "-p", "no:cacheprovider"], full=False)
-    lines = capfd.readouterr().out.strip().splitlines()
-    assert status == 1
-    assert any(line.startswith("ruff check") and "FAILED" in line for line in lines)
-    assert any("F401" in line for line in lines)
-    assert any(line.startswith("pytest") and "passed" in line for line in lines)
-    assert lines[-1] == "1 passed, 0 failed, 0 skipped"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), "-q", "-n", "1", "-p", "no:cacheprovider"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), suite.BROWSER_VARIABLE: sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "F401" in done.stdout
+    assert done.stdout.splitlines()[-2:] == [
+        "FAILED: ruff check ., ruff format --check ., pytest",
+        "1 passed, 2 failed, 1 skipped",
+    ]
