@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from kvlab.engine.report import StepReport
 from kvlab.errors import BadInput
@@ -65,6 +65,9 @@ class Progress:
             f"step {self.step}, {self.finished} of {self.requests} requests finished, "
             f"{self.tokens} tokens put out, {self.seconds:.1f} s"
         )
+
+    def as_json(self) -> dict[str, float]:
+        return asdict(self)
 
 
 class Tally:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 from kvlab.engine.cost_model import CostModel, Machine, ModelShape
@@ -27,10 +26,6 @@ TIMED_TOKENS, TIMED_BLOCKS = 64, 256
 """Of the pass and of the copies whose seconds make the rates for method `auto`."""
 
 
-WORK = {"execute", "copyOut", "copyIn", "copyBlock"}
-LOOKING = {"fingerprints", "checksums", "written", "forget", "timed"}
-
-
 class TabRunner:
     """The tab's model and, once `begin` has made them, its pools. `about`: what JavaScript says of
     model and device. `clock` splits the seconds of a step."""
@@ -40,7 +35,6 @@ class TabRunner:
         self.clock = StepClock()
         self.about: dict[str, Any] = self.ask("about")
         self.block_size = 0
-        self.clock = StepClock()
         shape = self.about["shape"]
         self.vocab_size: int = shape["vocab"]
         self.context: int = shape["context"]
@@ -72,9 +66,7 @@ class TabRunner:
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """The result of one call into JavaScript."""
-        counted = self.clock.work() if method in WORK else nullcontext()
-        with self.clock.aside() if method in LOOKING else counted:
-            return json.loads(self._call(method, json.dumps(arguments)))
+        return json.loads(self._call(method, json.dumps(arguments)))
 
     def execute(self, batch: Batch) -> list[Sampled]:
         """One pass of the model over the batch. The uniform numbers of sampling are drawn here, from

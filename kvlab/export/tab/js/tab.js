@@ -31,6 +31,9 @@ export class Tab {
         this.runner = null; // the pools of the run before are free before new ones are made
         this.runner = new Runner(this.model, ...given);
         return null;
+      case "end": // memory comes back
+        this.runner = null;
+        return null;
       case "encode":
         return this.tokenizer.encode(...given);
       case "decode":

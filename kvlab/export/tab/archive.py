@@ -1,0 +1,118 @@
+"""The lab's own Python for the tab, in one archive: the very files that run here.
+
+Which ones follows from their imports: all that the tab's module asks for, and all that those ask for.
+Imports inside of functions are not followed; what they bring is what a tab does not have, torch above
+all, or one of EXTRAS.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import zipfile
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import kvlab
+
+ROOT = Path(kvlab.__file__).resolve().parent.parent
+ENTRY = "kvlab.export.tab.visit"
+DATA = ("kvlab/files/schemas", "kvlab/runs/scenarios")
+"""Folders that those modules read as data."""
+EXTRAS = ("yaml", "jsonschema", "jsonschema_specifications", "referencing", "attr", "attrs")
+"""Packages of others, as they are installed here: for YAML files, and for the words about a scenario
+that does not fit. They are loaded when one of these is met."""
+LEFT_OUT = {"tests", "benchmarks", "__pycache__"}
+COMPILED = {".so", ".pyd", ".pyi"}
+STAND_INS = {"rpds/__init__.py": Path(__file__).with_name("rpds.py")}
+"""jsonschema's maps are compiled for this machine; what it needs of them is little."""
+
+
+def python_archive() -> bytes:
+    """A zip with kvlab's modules, their data and EXTRAS; the same bytes for the same files."""
+    files = {name: path.read_bytes() for name, path in sorted(members())}
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+def members() -> Iterator[tuple[str, Path]]:
+    """(name in the archive, file) of everything in it."""
+    for module in modules_of(ENTRY):
+        path = file_of(module)
+        yield path.relative_to(ROOT).as_posix(), path
+    for folder in DATA:
+        for path in (ROOT / folder).iterdir():
+            if path.suffix in (".json", ".yaml"):
+                yield path.relative_to(ROOT).as_posix(), path
+    for package in EXTRAS:
+        yield from package_files(package)
+    yield from STAND_INS.items()
+
+
+def package_files(package: str) -> Iterator[tuple[str, Path]]:
+    """An installed package's files, its tests and what is compiled left out."""
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        raise RuntimeError(f"{package} is not installed")
+    folder = Path(found.origin).parent
+    for path in folder.rglob("*"):
+        inside = path.relative_to(folder)
+        left_out = LEFT_OUT & set(inside.parts) or path.suffix in COMPILED
+        if path.is_file() and not left_out:
+            yield f"{package}/{inside.as_posix()}", path
+
+
+def modules_of(entry: str) -> set[str]:
+    """The module, all of ours that it imports, and the packages that they lie in."""
+    found: set[str] = set()
+    left = [entry]
+    while left:
+        module = left.pop()
+        if module in found:
+            continue
+        found.add(module)
+        left += parents(module)
+        left += [name for name in imported(file_of(module)) if is_module(name)]
+    return found
+
+
+def parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Names that could be modules of ours in a file's imports, but for those in functions and for type
+    checkers."""
+    for node in at_once(ast.parse(path.read_text("utf-8")).body):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def at_once(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """What runs when a module is imported."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from at_once(node.orelse)
+            continue
+        yield node
+        for part in ("body", "orelse", "finalbody"):
+            yield from at_once(getattr(node, part, []))
+
+
+def is_module(name: str) -> bool:
+    return name.split(".")[0] == "kvlab" and file_of(name).is_file()
+
+
+def file_of(module: str) -> Path:
+    path = ROOT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")

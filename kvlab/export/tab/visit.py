@@ -1,0 +1,98 @@
+"""What a page asks of the engine in its tab. Runs in Pyodide, in a worker; see js/worker.js.
+
+Questions and answers are JSON. A run gives the browser its turn between two steps, so that it can be
+stopped; what a stopped run had made is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from kvlab.errors import BadInput
+from kvlab.export.tab.ground import ground_in_tab
+from kvlab.export.tab.runner import Call
+from kvlab.files.plain_data import parse
+from kvlab.runs.limits import Tally, TooLong, refuse_too_large
+from kvlab.runs.run import Run, RunInSteps
+from kvlab.runs.scenario import Scenario, load_scenario, scenario_from, scenario_names
+from kvlab.trace.document import FORMAT, Trace
+
+TURN = 0.05
+"""Seconds of work after which the browser gets its turn."""
+
+Hear = Callable[[str], bool]
+"""Told how far a run has got, as JSON; True when it is to stop."""
+
+
+class Stopped(BaseException):
+    """Whoever asked for the run has asked it to stop."""
+
+
+class Visit:
+    """One tab. `call` leads to its model and memory."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    async def answer(self, method: str, given: str, hear: Hear) -> str:
+        """One question: {found}, or {fault} with a sentence for the person, or {stopped}."""
+        methods: dict[str, Callable[..., Awaitable[Any]]] = {"run": self.run, "open": self.open}
+        try:
+            found = {"found": await methods[method](*json.loads(given), hear)}
+        except (BadInput, TooLong) as error:
+            found = {"fault": str(error)}
+        except Stopped:
+            found = {"stopped": True}
+        except MemoryError:
+            found = {
+                "fault": "This run needs more memory than a tab has: fewer blocks or tokens need less."
+            }
+        finally:
+            self._call("end", "[]")
+            gc.collect()  # engine and scheduler know each other
+        return json.dumps(found, ensure_ascii=False)
+
+    async def run(self, given: Any, hear: Hear) -> dict[str, Any]:
+        """A scenario (a name, or what a scenario file holds) to its end: its summary and its trace."""
+        made = await self._run(scenario_of(given), hear)
+        return {"summary": made.summary, "trace": made.trace.document}
+
+    async def open(self, name: str, text: str, hear: Hear) -> dict[str, Any]:
+        """A file's scenario and, where it is a trace, the trace. Raises BadInput, naming the file."""
+        name = name[:80]
+        try:
+            data = parse(text, as_json=name.endswith(".json"))
+        except BadInput as error:
+            raise BadInput(f"{name}: {error}") from None
+        if isinstance(data, dict) and data.get("format") == FORMAT:
+            trace = Trace.from_json(data, name)
+            return {"scenario": trace.document["scenario"], "trace": trace.document}
+        return {"scenario": scenario_from(data, Path(), name).raw}
+
+    async def _run(self, scenario: Scenario, hear: Hear) -> Run:
+        refuse_too_large(scenario)
+        going = RunInSteps(ground_in_tab(scenario, self._call))
+        tally = Tally(scenario)
+        turn = time.perf_counter()
+        for report in going:
+            progress = tally.add(report)
+            tally.refuse_too_long()
+            if time.perf_counter() - turn > TURN:
+                await asyncio.sleep(0)
+                if hear(json.dumps(progress.as_json())):
+                    raise Stopped
+                turn = time.perf_counter()
+        return going.run()
+
+
+def scenario_of(given: Any) -> Scenario:
+    """Raises BadInput for what is no scenario."""
+    if isinstance(given, str) and given in scenario_names():
+        return load_scenario(given)
+    return scenario_from(given, Path(), "scenario")
