@@ -211,13 +211,37 @@ def site(
     predict: Annotated[
         bool, typer.Option("--predict", help="The pages ask before they show.")
     ] = False,
+    lab: Annotated[
+        bool,
+        typer.Option(
+            "--lab/--no-lab", help="With the lab that runs; fetches Pyodide once, 6.5 MB."
+        ),
+    ] = True,
+    pyodide: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Pyodide from here: npm's package, unpacked, or its .tgz."
+        ),
+    ] = None,
 ) -> None:
-    """Write all lessons as web pages into a folder, for any web server or for none."""
+    """Write all lessons and the lab as web pages into a folder, for any web server. The lessons open
+    from a disk, too; the lab runs scenarios in the visitor's browser."""
     from kvlab.export.page import PageOptions
     from kvlab.export.site import write_site
+    from kvlab.export.tab.pyodide import NoPyodide, fetched_pyodide, pyodide_from
 
-    written = list(write_site(folder, PageOptions(language=language, predict=predict)))
-    print(f"kvlab: {len(written)} pages written; open {written[-1]}", file=sys.stderr)
+    python = None
+    if pyodide is not None:
+        python = pyodide_from(pyodide)
+    elif lab:
+        try:
+            python = fetched_pyodide()
+        except NoPyodide as error:
+            print(f"kvlab: without the lab: {error}", file=sys.stderr)
+    files = list(write_site(folder, PageOptions(language=language, predict=predict), python))
+    size = sum(path.stat().st_size for path in files) / 1e6
+    pages = sum(path.suffix == ".html" for path in files)
+    print(f"kvlab: {pages} pages written, {size:.1f} MB; open {files[-1]}", file=sys.stderr)
 
 
 @app.command()

@@ -1,7 +1,8 @@
-"""All lessons as a folder of files for any web server, or for none: it opens from a disk too.
+"""All lessons as a folder of files for any web server.
 
 A page a lesson, each as `kvlab export NAME --html` makes it, with links to its neighbours, and an
-index. The links are relative, so the folder may lie anywhere.
+index: these open from a disk, too. With Pyodide's files also the lab, which runs what it shows in the
+visitor's browser. The links are relative, so the folder may lie anywhere.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from kvlab.course.record import recorded
 from kvlab.draw.stills.picture import title_of
 from kvlab.errors import BadInput
 from kvlab.export.page import PageOptions, digest, page
+from kvlab.export.tab.build import PAGE as LAB
+from kvlab.export.tab.build import write_lab
 from kvlab.files.write import write_whole
 from kvlab.runs.scenario import scenario_names
 from kvlab.trace.document import Trace
@@ -50,8 +53,11 @@ class Lesson:
         return f"{self.name}.html"
 
 
-def write_site(folder: Path, options: PageOptions) -> Iterator[Path]:
-    """Write the site and yield each file when it is there; the index comes last.
+def write_site(
+    folder: Path, options: PageOptions, python: dict[str, bytes] | None = None
+) -> Iterator[Path]:
+    """Write the site and yield each file when it is there; the index comes last. With `python`, the
+    files of Pyodide, the lab is in it.
 
     `folder` is made where it is missing; other files in it stay. Raises BadInput for a folder that
     cannot be made, a file that cannot be written, a missing recorded run or an unknown language.
@@ -70,8 +76,10 @@ def write_site(folder: Path, options: PageOptions) -> Iterator[Path]:
         path = folder / lesson.file
         write_whole(path, linked(page(lesson.trace, options), earlier, later))
         yield path
+    if python is not None:
+        yield from write_lab(folder, python)
     path = folder / INDEX
-    write_whole(path, index(figures, others))
+    write_whole(path, index(figures, others, with_lab=python is not None))
     yield path
 
 
@@ -112,7 +120,11 @@ def linked(whole: str, earlier: Lesson | None, later: Lesson | None) -> str:
     return whole.replace(PLACE, f'<nav lang="en"><p>{" | ".join(links)}</p></nav>\n{PLACE}', 1)
 
 
-def index(figures: list[Lesson], others: list[Lesson]) -> str:
+LAB_LINK = f"""<p><a href="{LAB}">The lab</a>: a server and requests of your own; they run in your
+browser, on the same engine.</p>"""
+
+
+def index(figures: list[Lesson], others: list[Lesson], *, with_lab: bool = False) -> str:
     """The first page: every lesson with what it asks."""
     rules = f"default-src 'none'; style-src {digest(STYLE)}; base-uri 'none'; form-action 'none'"
     return f"""<!doctype html>
@@ -130,6 +142,7 @@ def index(figures: list[Lesson], others: list[Lesson]) -> str:
 <h1>When the KV cache runs out</h1>
 <p>What an LLM server does when the memory for keys and values is full, step by step. Each lesson is
 a recorded run of a real engine; nothing here needs a server or a network.</p>
+{LAB_LINK if with_lab else ""}
 <h2>The story in five figures</h2>
 <ul>
 {entries(figures)}

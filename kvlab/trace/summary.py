@@ -13,6 +13,7 @@ A request with several samples of its prompt (n > 1) counts what happened to all
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,7 +92,7 @@ def summarise(facts: RunFacts, document: Document) -> dict[str, Any]:
         "recompute_tax": again / processed if processed else 0.0,
         "goodput_per_step": delivered / len(states),
         "goodput_per_second": delivered / facts.seconds if facts.seconds else None,
-        "occupancy": sum(1 - s["free"] / pool["num_blocks"] for s in states) / len(states),
+        "occupancy": math.fsum(1 - s["free"] / pool["num_blocks"] for s in states) / len(states),
         "waste_slots": sum(waste) / len(states),
         "storms": thrashing(document),
         "damage": [

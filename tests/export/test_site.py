@@ -24,7 +24,7 @@ MOST_BYTES = 1_000_000
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("site") / "course" / "kv cache"
-    assert main(["site", str(place)]) == 0
+    assert main(["site", "--no-lab", str(place)]) == 0
     return place
 
 

@@ -23,6 +23,23 @@ DATA = ("kvlab/files/schemas", "kvlab/runs/scenarios")
 EXTRAS = ("yaml", "jsonschema", "jsonschema_specifications", "referencing", "attr", "attrs")
 """Packages of others, as they are installed here: for YAML files, and for the words about a scenario
 that does not fit. They are loaded when one of these is met."""
+NEVER_IMPORTED = {
+    *("pdb", "bdb", "doctest", "unittest", "pydoc", "pydoc_data", "_pyrepl", "pickletools"),
+    *("profile", "cProfile", "profiling", "pstats", "trace", "tracemalloc", "timeit", "optparse"),
+    *("xml", "xmlrpc", "html", "wsgiref", "ftplib", "imaplib", "poplib", "smtplib", "mailbox"),
+    *(
+        "multiprocessing",
+        "plistlib",
+        "netrc",
+        "webbrowser",
+        "turtle",
+        "idlelib",
+        "ensurepip",
+        "venv",
+    ),
+}
+"""What a lab in a tab has no use for: debuggers, test frames, profilers, clients and servers of other
+protocols."""
 LEFT_OUT = {"tests", "benchmarks", "__pycache__"}
 COMPILED = {".so", ".pyd", ".pyi"}
 STAND_INS = {"rpds/__init__.py": Path(__file__).with_name("rpds.py")}
@@ -30,12 +47,29 @@ STAND_INS = {"rpds/__init__.py": Path(__file__).with_name("rpds.py")}
 
 
 def python_archive() -> bytes:
-    """A zip with kvlab's modules, their data and EXTRAS; the same bytes for the same files."""
-    files = {name: path.read_bytes() for name, path in sorted(members())}
+    """A zip with kvlab's modules, their data and EXTRAS."""
+    return stored({name: path.read_bytes() for name, path in members()})
+
+
+def library_archive(whole: bytes) -> bytes:
+    """Python's standard library out of Pyodide's zip, less NEVER_IMPORTED."""
+    with zipfile.ZipFile(BytesIO(whole)) as archive:
+        return stored(
+            {
+                name: archive.read(name)
+                for name in archive.namelist()
+                if not name.endswith("/") and name.split("/")[0].split(".")[0] not in NEVER_IMPORTED
+            }
+        )
+
+
+def stored(files: dict[str, bytes]) -> bytes:
+    """A zip without compression, the same bytes for the same files: as a whole it is deflated to less,
+    and Python reads it sooner."""
     packed = BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for name, data in files.items():
-            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, data in sorted(files.items()):
+            archive.writestr(zipfile.ZipInfo(name), data)
     return packed.getvalue()
 
 

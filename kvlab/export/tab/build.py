@@ -11,7 +11,7 @@ from typing import Any
 
 from kvlab.course.record import recorded
 from kvlab.export.page import BUNDLE, as_data
-from kvlab.export.tab.archive import ROOT, python_archive
+from kvlab.export.tab.archive import ROOT, library_archive, python_archive
 from kvlab.files.write import write_whole
 from kvlab.pages.lab_scenarios import spec
 from kvlab.pages.scenario_form import HERE as FORM
@@ -73,6 +73,8 @@ def engine_files(python: dict[str, bytes]) -> tuple[dict[str, bytes], dict[str, 
     """What a run needs, by name: the files as they are written, and for those that the worker loads
     (bytes, whether deflated)."""
     loaded = {f"pyodide/{name}": data for name, data in python.items()}
+    library = "pyodide/python_stdlib.zip"
+    loaded[library] = library_archive(loaded[library])
     loaded |= {f"story/{name}": (STORY / name).read_bytes() for name in MODEL_FILES}
     loaded["python.zip"] = python_archive()
     files: dict[str, bytes] = {}

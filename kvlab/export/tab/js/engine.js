@@ -1,4 +1,5 @@
 /** The engine as the page sees it: loaded when it is first asked something, stopped, started anew. */
+import { settings } from "./settings.js";
 
 const BASE = new URL("./", import.meta.url);
 /** After Stop a run has so long (ms) to be heard; then its worker is ended, whatever it does. */
@@ -7,11 +8,10 @@ const PATIENCE = 1500;
 /** Its run was stopped. */
 export class Stopped extends Error {}
 
-export class Engine {
-  /** `sizes` of the files that it loads; `tell({loaded, of})` while they come. */
-  constructor(sizes, tell) {
-    this.sizes = sizes;
-    this.tell = tell;
+class Engine {
+  constructor() {
+    /** Hears {loaded, of}, in bytes, while the engine's files come. */
+    this.tell = () => {};
     this.worker = null;
     this.asked = new Map();
     this.last = 0;
@@ -41,7 +41,7 @@ export class Engine {
       this.worker = new Worker(address, { type: "module" });
       this.worker.onmessage = ({ data }) => this.#hear(data, resolve, reject);
       this.worker.onerror = (event) => this.#broken(event.message ?? "it could not be loaded", reject);
-      this.worker.postMessage({ load: this.sizes });
+      this.worker.postMessage({ load: settings.sizes });
     });
     return this.loading;
   }
@@ -75,3 +75,6 @@ export class Engine {
     for (const { reject } of left) reject(error);
   }
 }
+
+/** The page's one engine. */
+export const engine = new Engine();
