@@ -1,8 +1,8 @@
 """The lab's own Python for the tab, in one archive: the very files that run here.
 
 Which ones follows from their imports: all that the tab's module asks for, and all that those ask for.
-Imports inside of functions are not followed; what they bring is what a tab does not have, torch above
-all, or one of EXTRAS.
+Imports inside of functions are followed within a room alone (the engine's unsafe modes, say); what else
+they bring is what a tab does not have, torch above all, or one of EXTRAS.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def modules_of(entry: str) -> set[str]:
             continue
         found.add(module)
         left += parents(module)
-        left += [name for name in imported(file_of(module)) if is_module(name)]
+        left += [name for name in imported(module) if is_module(name)]
     return found
 
 
@@ -119,28 +119,30 @@ def parents(module: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(1, len(parts))]
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Names that could be modules of ours in a file's imports, but for those in functions and for type
-    checkers."""
-    for node in at_once(ast.parse(path.read_text("utf-8")).body):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+def imported(module: str) -> Iterator[str]:
+    """Names that could be modules of ours in a module's imports, but for those of type checkers."""
+    tree = ast.parse(file_of(module).read_text("utf-8"))
+    room = ".".join(module.split(".")[:2])
+    for at_once, node in import_nodes(tree.body, at_once=True):
+        names = [alias.name for alias in node.names]
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{name}" for name in names] + [str(node.module)]
+        yield from (name for name in names if at_once or name.startswith(f"{room}."))
 
 
-def at_once(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """What runs when a module is imported."""
+def import_nodes(
+    body: list[ast.stmt], at_once: bool
+) -> Iterator[tuple[bool, ast.Import | ast.ImportFrom]]:
+    """Each with whether it runs when the module is imported, and not in a function only."""
     for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            yield from at_once(node.orelse)
+            yield from import_nodes(node.orelse, at_once)
             continue
-        yield node
-        for part in ("body", "orelse", "finalbody"):
-            yield from at_once(getattr(node, part, []))
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield at_once, node
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for part in ("body", "orelse", "handlers", "finalbody"):
+            yield from import_nodes(getattr(node, part, []), at_once and not inside)
 
 
 def is_module(name: str) -> bool:
