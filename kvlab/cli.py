@@ -16,7 +16,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -25,9 +25,6 @@ from kvlab.errors import BadInput, printable
 from kvlab.export.cli import export
 from kvlab.files.write import same_file
 from kvlab.models.cli import model
-
-if TYPE_CHECKING:
-    from kvlab.engine.report import StepReport
 
 INTERRUPTED = 130
 ROOT = Path(__file__).resolve().parents[1]
@@ -128,7 +125,7 @@ def _ticker() -> Any:
 
     console = Console()
 
-    def tick(report: StepReport) -> None:
+    def tick(report: Any) -> None:
         if report.step % 50 == 0:
             console.status(f"step {report.step}")
 
@@ -139,6 +136,75 @@ def _width() -> int:
     import shutil
 
     return max(80, min(100, shutil.get_terminal_size(fallback=(100, 40)).columns))
+
+
+Workload = Annotated[
+    str,
+    typer.Argument(
+        metavar="WORKLOAD",
+        help="azure-conv, azure-code, sharegpt-300, or a file: JSON lines, CSV, Azure's, Mooncake's.",
+    ),
+]
+Gpu = Annotated[
+    str, typer.Option("--gpu", help="rtx4090, rtxpro6000; from data sheets h100, h200, a100, l4, mi300x.")
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model", help="llama-3.1-8b, llama-3.1-70b, qwen2.5-7b, qwen3-32b, or a config.json."
+    ),
+]
+Tp = Annotated[int, typer.Option("--tp", metavar="N", help="Cards that hold one model.")]
+Rate = Annotated[float, typer.Option("--rate", metavar="X", help="Plays it X times as fast.")]
+EngineSettings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="engine.KEY=VALUE", help="A setting: engine.num_blocks=2587."),
+]
+Summary = Annotated[bool, typer.Option("--summary", help="Print one JSON object instead.")]
+
+
+@app.command()
+def predict(
+    workload: Workload,
+    gpu: Gpu,
+    model_name: Model,
+    tp: Tp = 1,
+    rate: Rate = 1.0,
+    settings: EngineSettings = None,
+    summary: Summary = False,
+) -> None:
+    """Predict how vLLM serves a workload on a GPU: delays, preemptions, what they cost."""
+    from kvlab.predict.commands import Asked, predicted
+
+    asked = Asked(workload, gpu, model_name, tp, rate, settings or ())
+    print(predicted(asked, as_json=summary)[0])
+
+
+@app.command()
+def plan(
+    workload: Workload,
+    gpu: Gpu,
+    model_name: Model,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="DELAY.STATISTIC<S", help="Say ttft_s.p99<2; repeat it."),
+    ] = None,
+    helped: Annotated[
+        bool, typer.Option("--helped", help="Instead: ten changes at this rate, ranked, and why.")
+    ] = False,
+    tp: Tp = 1,
+    rate: Rate = 1.0,
+    settings: EngineSettings = None,
+    summary: Summary = False,
+) -> None:
+    """Find the largest rate and number of users that meet limits, and what breaks first."""
+    from kvlab.predict.commands import Asked, planned, what_helps
+
+    asked = Asked(workload, gpu, model_name, tp, rate, settings or ())
+    if helped:
+        print(what_helps(asked, as_json=summary))
+    else:
+        print(planned(asked, limit or (), as_json=summary))
 
 
 @app.command()

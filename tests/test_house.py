@@ -14,7 +14,7 @@ FLOORS = (
     ("server", "lab"),
     ("pages", "export"),
     ("draw",),
-    ("course",),
+    ("course", "predict"),
     ("runs",),
     ("runtime",),
     ("models", "trace"),

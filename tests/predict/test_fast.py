@@ -1,0 +1,152 @@
+"""The schedule without events beside the engine's own, on random workloads: equal in every step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kvlab.engine.config import EngineConfig
+from kvlab.engine.engine import Engine
+from kvlab.engine.request import Batch, Request, Sampled
+from kvlab.engine.stand_in import StandInRunner
+from kvlab.errors import BadInput
+from kvlab.predict.fast import FastEngine, Job
+
+BLOCK = 4
+
+
+class OwnOutputs(StandInRunner):
+    """Every request has outputs of its own, unless its prompt is another's: as greedy ones are."""
+
+    def __init__(self, tokens: dict[str, int]) -> None:
+        self._tokens = tokens
+
+    def execute(self, batch: Batch) -> list[Sampled]:
+        return [
+            Sampled(one.id, self._tokens[one.id], None) for one in batch for _ in one.sampling
+        ]
+
+
+def prompt_of(index: int, tokens: int, blocks: Sequence[int]) -> tuple[int, ...]:
+    """Tokens that are equal where the numbers of their blocks are."""
+    shared = [1_000 + block for block in blocks for _ in range(BLOCK)]
+    return (*shared, *[1_000_000 + index] * (tokens - len(shared)))
+
+
+def workload(rng: random.Random, pool: int) -> list[tuple[int, int, tuple[int, ...], int]]:
+    """(prompt, outputs, blocks, arrival step) of some requests that the pool can hold one by one."""
+    chains = [tuple(range(10 * chain, 10 * chain + 9)) for chain in range(3)]
+    made = []
+    for _ in range(rng.randint(2, 14)):
+        most = pool * BLOCK
+        prompt = rng.randint(1, max(1, most * 2 // 3))
+        outputs = rng.randint(1, max(1, most - prompt))
+        shared = rng.choice(chains)[: rng.randint(0, prompt // BLOCK)] if rng.random() < 0.7 else ()
+        made.append((prompt, outputs, shared, rng.randint(0, 12)))
+    return sorted(made, key=lambda one: one[3])
+
+
+def settings(rng: random.Random) -> dict[str, Any]:
+    pool = rng.randint(3, 14)
+    method = rng.choice(["recompute", "recompute", "swap"])
+    return {
+        "num_blocks": pool,
+        "block_size": BLOCK,
+        "method": method,
+        "host_blocks": rng.choice([0, 4, 40]),
+        "victim": rng.choice(
+            ["newest", "newest", "oldest", "least_computed", "most_computed", "most_reclaimable"]
+            + ["cost_score", "lowest_priority"]
+        ),
+        "free_order": rng.choice(["vllm_v1", "head_first", "tail_first"]),
+        # Where a swap leaves blocks that others hold is the engine's own test.
+        "prefix_cache": method == "recompute" and rng.random() < 0.7,
+        "allocation": rng.choice(["on_demand", "on_demand", "reserve_max"]),
+        "step_tokens": rng.choice([None, 3, 8, 30]),
+        "chunk_tokens": rng.choice([None, None, 2, 7]),
+        "max_running": rng.choice([None, 1, 3]),
+        "watermark_blocks": rng.choice([0, 0, 1, 2]),
+        "admission": rng.choice(["whole_sequence", "first_chunk"]),
+    }
+
+
+def compare(seed: int) -> int:
+    """Both engines, step by step; returns the preemptions that there were."""
+    rng = random.Random(seed)
+    chosen = settings(rng)
+    config = EngineConfig(**chosen)
+    asked = workload(rng, config.num_blocks)
+    outputs: dict[str, int] = {}
+    by_prompt: dict[tuple[int, ...], int] = {}
+    engine = Engine(config, OwnOutputs(outputs))
+    fast = FastEngine(config)
+    jobs = []
+    for at, (prompt, count, blocks, arrival) in enumerate(asked):
+        tokens = prompt_of(at, prompt, blocks)
+        outputs[str(at)] = by_prompt.setdefault(tokens, 2_000_000 + at)
+        engine.add_request(
+            Request(id=str(at), prompt=tokens, max_tokens=count, arrival_step=arrival)
+        )
+        jobs.append(Job(at, prompt, count, blocks))
+    to_come = list(jobs)
+    stalled = 0
+    while engine.has_work:
+        told = engine.step()
+        while to_come and asked[to_come[0].index][3] < told.step:
+            fast.waiting.append(to_come.pop(0))
+        before = fast.preemptions
+        step = fast.schedule()
+        scheduled = {str(job.index): job.computed for job in jobs if job.computed}
+        given = sorted([tokens for tokens, _ in step.shape.prefills] + [1] * len(step.shape.decodes))
+        assert given == sorted(told.scheduled.values()), (seed, told.step, chosen)
+        assert fast.preemptions - before == len(told.victims), (seed, told.step)
+        for job in step.lasts:
+            fast.end(job)
+            scheduled.pop(str(job.index), None)
+        snapshot = engine.snapshot()
+        assert [str(job.index) for job in fast.running] == [*snapshot.running, *snapshot.paused]
+        assert [str(job.index) for job in fast.waiting] == list(snapshot.waiting), (seed, told.step)
+        assert {str(job.index): tuple(job.table) for job in jobs if job.table} == snapshot.blocks
+        assert scheduled == {id: kv for id, kv in snapshot.kv.items() if kv}, (seed, told.step)
+        assert fast.free == snapshot.free
+        stalled = 0 if told.scheduled or told.victims else stalled + 1
+        if stalled > 3 and not to_come:
+            break  # a batch that waits for ever, in both
+    for job in jobs:
+        request = engine.requests[str(job.index)]
+        assert (job.preemptions, job.recomputed, job.from_cache) == (
+            request.preemptions,
+            request.recomputed,
+            request.from_cache,
+        ), (seed, job.index)
+    return fast.preemptions
+
+
+def test_every_step_is_the_engines() -> None:
+    preemptions = [compare(seed) for seed in range(250)]
+    assert sum(count > 0 for count in preemptions) > 50
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("part", range(20))
+def test_every_step_is_the_engines_thousands(part: int) -> None:
+    for seed in range(10_000 + part * 500, 10_500 + part * 500):
+        compare(seed)
+
+
+def test_a_request_that_never_fits_is_refused_with_both_numbers() -> None:
+    fast = FastEngine(EngineConfig(num_blocks=4, block_size=4))
+    fast.refuse_if_never(Job(0, 10, 7))  # 16 positions: the last output needs none
+    with pytest.raises(BadInput, match="request 1 of the workload needs 5 blocks.*the pool has 4"):
+        fast.refuse_if_never(Job(0, 10, 8))
+
+
+@pytest.mark.parametrize(
+    "setting", [{"method": "pause_only"}, {"victim": "random"}, {"copy_blocks_per_step": 1}]
+)
+def test_what_it_does_not_follow_is_refused_by_name(setting: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match=f"engine.{next(iter(setting))}"):
+        FastEngine(EngineConfig(num_blocks=4, block_size=4, **setting))
