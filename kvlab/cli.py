@@ -25,6 +25,7 @@ from kvlab.errors import BadInput, printable
 from kvlab.export.cli import export
 from kvlab.files.write import same_file
 from kvlab.models.cli import model
+from kvlab.predict import options
 
 INTERRUPTED = 130
 ROOT = Path(__file__).resolve().parents[1]
@@ -138,69 +139,39 @@ def _width() -> int:
     return max(80, min(100, shutil.get_terminal_size(fallback=(100, 40)).columns))
 
 
-Workload = Annotated[
-    str,
-    typer.Argument(
-        metavar="WORKLOAD",
-        help="azure-conv, azure-code, sharegpt-300, or a file: JSON lines, CSV, Azure's, Mooncake's.",
-    ),
-]
-Gpu = Annotated[
-    str, typer.Option("--gpu", help="rtx4090, rtxpro6000; from data sheets h100, h200, a100, l4, mi300x.")
-]
-Model = Annotated[
-    str,
-    typer.Option(
-        "--model", help="llama-3.1-8b, llama-3.1-70b, qwen2.5-7b, qwen3-32b, or a config.json."
-    ),
-]
-Tp = Annotated[int, typer.Option("--tp", metavar="N", help="Cards that hold one model.")]
-Rate = Annotated[float, typer.Option("--rate", metavar="X", help="Plays it X times as fast.")]
-EngineSettings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="engine.KEY=VALUE", help="A setting: engine.num_blocks=2587."),
-]
-Summary = Annotated[bool, typer.Option("--summary", help="Print one JSON object instead.")]
-
-
 @app.command()
 def predict(
-    workload: Workload,
-    gpu: Gpu,
-    model_name: Model,
-    tp: Tp = 1,
-    rate: Rate = 1.0,
-    settings: EngineSettings = None,
-    summary: Summary = False,
+    workload: options.Workload,
+    gpu: options.Gpu,
+    model: options.Model,
+    tp: options.Tp = 1,
+    rate: options.Rate = 1.0,
+    settings: options.Settings = None,
+    summary: options.Summary = False,
 ) -> None:
     """Predict how vLLM serves a workload on a GPU: delays, preemptions, what they cost."""
     from kvlab.predict.commands import Asked, predicted
 
-    asked = Asked(workload, gpu, model_name, tp, rate, settings or ())
+    asked = Asked(workload, gpu, model, tp, rate, settings or ())
     print(predicted(asked, as_json=summary)[0])
 
 
 @app.command()
 def plan(
-    workload: Workload,
-    gpu: Gpu,
-    model_name: Model,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option("--limit", metavar="DELAY.STATISTIC<S", help="Say ttft_s.p99<2; repeat it."),
-    ] = None,
-    helped: Annotated[
-        bool, typer.Option("--helped", help="Instead: ten changes at this rate, ranked, and why.")
-    ] = False,
-    tp: Tp = 1,
-    rate: Rate = 1.0,
-    settings: EngineSettings = None,
-    summary: Summary = False,
+    workload: options.Workload,
+    gpu: options.Gpu,
+    model: options.Model,
+    limit: options.Limits = None,
+    helped: options.Helped = False,
+    tp: options.Tp = 1,
+    rate: options.Rate = 1.0,
+    settings: options.Settings = None,
+    summary: options.Summary = False,
 ) -> None:
     """Find the largest rate and number of users that meet limits, and what breaks first."""
     from kvlab.predict.commands import Asked, planned, what_helps
 
-    asked = Asked(workload, gpu, model_name, tp, rate, settings or ())
+    asked = Asked(workload, gpu, model, tp, rate, settings or ())
     if helped:
         print(what_helps(asked, as_json=summary))
     else:

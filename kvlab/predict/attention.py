@@ -18,7 +18,9 @@ KEEP = 16
 """Positions a request grows before a tail is worked out again."""
 
 
-def finish(contexts: Sequence[int], heads: int, processors: int, share: float, alone: float) -> float:
+def finish(
+    contexts: Sequence[int], heads: int, processors: int, share: float, alone: float
+) -> float:
     """Seconds until all heads of all contexts are read.
 
     `share` is the seconds a position of a head takes with every processor busy, divided by their

@@ -35,7 +35,9 @@ def predicted(asked: Asked, *, as_json: bool) -> tuple[str, Played]:
     """What stdout gets, and the run."""
     server, workload = asked.load()
     say = sayer()
-    played = outcome.predict(server, workload, tick=lambda share: say(f"{share:.0%} of the requests"))
+    played = outcome.predict(
+        server, workload, tick=lambda share: say(f"{share:.0%} of the requests")
+    )
     say("")
     if as_json:
         return json.dumps(outcome.summary(server, played), allow_nan=False), played

@@ -1,8 +1,7 @@
 """The engine's schedule without its events: who runs, who waits and who is preempted, in counts.
 
 Same rules, same blocks, same prefix cache as `kvlab.engine`, held to it by tests on random workloads;
-what it leaves out is tokens, events and KV, so that an hour of a server's traffic takes seconds. One
-thing it can do that steps of the engine show only with `async_scheduling`: look one step ahead.
+what it leaves out is tokens, events and KV, so that an hour of a server's traffic takes seconds.
 """
 
 from __future__ import annotations
@@ -267,9 +266,9 @@ class FastEngine:
             self._budget += job.given
             job.given = 0
             self._forget_unwritten(job)
-        swapped = self.config.method == "swap" and self._copy_out(job)
+        if self.config.method == "swap":
+            self._copy_out(job)
         self._release(job)
-        job.host = job.host if swapped else 0
         job.runs = False
         job.spared = job.spared or job.recovers
         job.recovers = False
@@ -286,15 +285,15 @@ class FastEngine:
         job.known = min(job.known, full)
         job.full = 0
 
-    def _copy_out(self, job: Job) -> bool:
-        """True when the host pool had room for its KV."""
+    def _copy_out(self, job: Job) -> None:
+        """Its KV goes to host blocks, if there is room; blocks without KV are given up before."""
         blocks = self.config.blocks_for(job.computed)
-        if not blocks or blocks > self._host_free:
-            return False
-        self._host_free -= blocks
-        job.host = job.computed
-        self._count_copied(blocks)
-        return True
+        if blocks and blocks <= self._host_free:
+            self._host_free -= blocks
+            job.host = job.computed
+            self._count_copied(blocks)
+            self._pool.release(job.table[blocks:])
+            del job.table[blocks:]
 
     def _count_copied(self, blocks: int) -> None:
         positions = blocks * self.config.block_size
@@ -388,6 +387,11 @@ class FastEngine:
 
 def refuse_unpredictable(config: EngineConfig) -> None:
     """Raise BadInput for settings that the fast schedule does not follow."""
+    if config.method == "swap" and config.prefix_cache:
+        raise BadInput(
+            "engine.method = swap together with engine.prefix_cache is not predicted; set "
+            "engine.prefix_cache=false."
+        )
     wrong = {
         "method": config.method not in ("recompute", "swap"),
         "victim": not isinstance(config.victim, str) or config.victim == "random",

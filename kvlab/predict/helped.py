@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from kvlab.errors import BadInput
@@ -82,7 +83,12 @@ def changes(server: Server, base: Played) -> list[tuple[str, str, Callable[[], S
         ),
         ("max_running", f"at most {fewer} requests in a batch", set_(max_running=fewer), ""),
         ("step_tokens", f"{tokens * 4:,} tokens a step", set_(step_tokens=tokens * 4), ""),
-        ("victim", "the one with the least computed is preempted", set_(victim="least_computed"), ""),
+        (
+            "victim",
+            "the one with the least computed is preempted",
+            set_(victim="least_computed"),
+            "",
+        ),
         (
             "swap",
             f"swap to {HOST // GIB} GiB of host memory over {server.card.link / 1e9:.0f} GB/s",
@@ -129,17 +135,13 @@ def _twice(server: Server) -> Server:
 
 def helped(server: Server, workload: Workload, say: Say = lambda _: None) -> Helped:
     """Predict the run as it is and with each change. Raises BadInput for a request that never fits."""
-    say("as it was")
-    base = predict(server, workload, tick=lambda share: say(f"as it was: {share:.0%}"))
+    base = predict(server, workload, tick=partial(_tell, say, "as it was"))
     means = _means(base)
     effects = []
     for key, what, make, note in changes(server, base):
-        say(what)
         try:
             change = Change(key, what, make(), note)
-            played = predict(
-                change.server, workload, tick=lambda share, what=what: say(f"{what}: {share:.0%}")
-            )
+            played = predict(change.server, workload, tick=partial(_tell, say, what))
         except BadInput as error:
             change = Change(key, what, server, note)
             effects.append(Effect(change, {}, 0.0, 0, 0, "", refused=str(error)))
@@ -157,6 +159,10 @@ def helped(server: Server, workload: Workload, say: Say = lambda _: None) -> Hel
         )
     effects.sort(key=lambda effect: (bool(effect.refused), -effect.gain))
     return Helped(means, base.engine.preemptions, base.engine.recomputed, tuple(effects))
+
+
+def _tell(say: Say, what: str, share: float) -> None:
+    say(f"{what}: {share:.0%}")
 
 
 def _means(played: Played) -> dict[str, float]:
@@ -195,7 +201,11 @@ def summary(found: Helped) -> dict[str, Any]:
     """The comparison as one JSON object."""
     return {
         "schema": "kvlab-helped/1",
-        "base": {**found.base, "preemptions": found.preemptions, "tokens_recomputed": found.recomputed},
+        "base": {
+            **found.base,
+            "preemptions": found.preemptions,
+            "tokens_recomputed": found.recomputed,
+        },
         "changes": [
             {
                 "key": effect.change.key,

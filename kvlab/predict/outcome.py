@@ -18,9 +18,7 @@ def predict(
     server: Server, workload: Workload, *, users: int | None = None, tick: Tick | None = None
 ) -> Played:
     """Play the workload on the server. Raises BadInput for a request that never fits."""
-    return play(
-        workload, server.config, server.clock(), ahead=server.ahead, users=users, tick=tick
-    )
+    return play(workload, server.config, server.clock(), ahead=server.ahead, users=users, tick=tick)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -149,7 +147,9 @@ def report(server: Server, played: Played) -> str:
         for name in DELAYS:
             row = told["error"][name]
             lines.append(f"{name:<15}" + "".join(f"{row[one]:+12.2%}" for one in STATISTICS))
-        lines.append(f"end to end, each request: {told['error']['e2e_per_request']:.2%} in the mean")
+        lines.append(
+            f"end to end, each request: {told['error']['e2e_per_request']:.2%} in the mean"
+        )
     clock = told["clock"]
     lines += ["", f"clock: {clock['source']}", f"its error: {clock['known_error']}", ""]
     return "\n".join(lines)

@@ -77,7 +77,9 @@ class Point:
     cache: float  # share of the pool in use, in the mean
 
     def broken(self, limits: Sequence[Limit]) -> list[Limit]:
-        return [limit for limit in limits if self.delays[limit.delay][limit.statistic] >= limit.most]
+        return [
+            limit for limit in limits if self.delays[limit.delay][limit.statistic] >= limit.most
+        ]
 
 
 def point(played: Played, rate: float | None, users: int | None) -> Point:
@@ -266,7 +268,8 @@ def report(found: Plan) -> str:
     limits = ", ".join(map(str, found.limits))
     lines = [
         f"{found.workload.name}, its first {asked:,} requests, on {found.server.tp} x "
-        f"{found.server.card.title}, {found.server.model.name}, {found.server.config.num_blocks:,} blocks",
+        f"{found.server.card.title}, {found.server.model.name}, "
+        f"{found.server.config.num_blocks:,} blocks",
         f"limits: {limits}",
         "",
     ]
@@ -275,12 +278,19 @@ def report(found: Plan) -> str:
     else:
         rate = found.rate
         own = asked / found.workload.seconds if found.workload.seconds else 0.0
-        lines.append(f"largest rate: x {rate.rate:.3g}, {own * (rate.rate or 0):.3g} requests a second")
+        lines.append(
+            f"largest rate: x {rate.rate:.3g}, {own * (rate.rate or 0):.3g} requests a second"
+        )
     users = found.users.users if found.users else 0
-    lines += [f"most users: {users} requests in flight", f"breaks first: {found.breaks}; {found.why}"]
-    lines += ["", "    rate  requests/s  in flight  cache  preempted  " + "  ".join(
-        f"{limit.delay}.{limit.statistic}" for limit in found.limits
-    )]
+    lines += [
+        f"most users: {users} requests in flight",
+        f"breaks first: {found.breaks}; {found.why}",
+    ]
+    lines += [
+        "",
+        "    rate  requests/s  in flight  cache  preempted  "
+        + "  ".join(f"{limit.delay}.{limit.statistic}" for limit in found.limits),
+    ]
     for one in found.curve:
         values = "  ".join(
             f"{one.delays[limit.delay][limit.statistic]:{len(limit.delay + limit.statistic) + 1}.3g}"

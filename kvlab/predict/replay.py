@@ -31,7 +31,9 @@ class Timeline:
     free: array[int] = field(default_factory=lambda: array("i"))  # blocks
     preempted: array[int] = field(default_factory=lambda: array("i"))  # in this step
     tokens: array[int] = field(default_factory=lambda: array("i"))  # computed in this step
-    kept: list[str] = field(default_factory=list)  # why the head of the queue waits; "": nobody does
+    kept: list[str] = field(
+        default_factory=list
+    )  # why the head of the queue waits; "": nobody does
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from kvlab.predict.tables import Attention, LayerTables
 COMPILED = 0.8
 """Share of the tables' elementwise time that is left once vLLM has compiled the model (fitted on the
 14 whole prefill steps of the measured run: the tables alone are 0.9 % above them)."""
-DECODE_PACE = 1.25
+DECODE_PACE = 1.22
 """How much faster one processor reads in the decode kernel, which packs a group's heads, than in the
 mixed one, from which the tables tell it (fitted on the measured run's decode steps)."""
 SPLIT_BELOW = 1.6
@@ -37,7 +37,9 @@ class TableClock:
     ) -> None:
         attention = tables.attention
         self.known_error = known_error
-        self.source = f"layer tables of {card.title}, {model.name}, tp {tables.tp} (LLMServingSim 2.0)"
+        self.source = (
+            f"layer tables of {card.title}, {model.name}, tp {tables.tp} (LLMServingSim 2.0)"
+        )
         self._tables, self._attention = tables, attention
         self._share = share = tables.tp / tp
         self._links = Links(card, model, tp)

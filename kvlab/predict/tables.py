@@ -46,7 +46,9 @@ def line(axis: Axis, values: Sequence[float], at: float) -> float:
     return values[low] + share * (values[low + 1] - values[low])
 
 
-def plane(rows: Axis, columns: Axis, values: Sequence[Sequence[float]], r: float, c: float) -> float:
+def plane(
+    rows: Axis, columns: Axis, values: Sequence[Sequence[float]], r: float, c: float
+) -> float:
     """The value at (r, c), bilinear between its four neighbours."""
     low, share = place(rows, r)
     at, part = place(columns, c)

@@ -123,7 +123,9 @@ def read_workload(text: str, name: str) -> Workload:
         rows = [(at, _json_row(line, f"{name}: line {at}")) for at, line in lines]
         ours = "arrival_s" in rows[0][1]
         asked = [
-            _from_json(row, f"{name}: line {at}") if ours else _from_mooncake(row, f"{name}: line {at}")
+            _from_json(row, f"{name}: line {at}")
+            if ours
+            else _from_mooncake(row, f"{name}: line {at}")
             for at, row in rows
         ]
         return _from_second_0(name, asked, queued=ours)
