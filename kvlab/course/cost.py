@@ -16,9 +16,9 @@ from kvlab.engine.cost_model import (
     LLAMA_3_8B,
     REACHED,
     CostModel,
-    Machine,
     ModelShape,
 )
+from kvlab.engine.cost_model import Machine as Machine
 from kvlab.errors import BadInput
 from kvlab.trace.table import Table
 

@@ -20,7 +20,7 @@ import traitlets
 
 from kvlab.course import checks, compare
 from kvlab.course.chapters import chapter
-from kvlab.course.cost import LLAMA, MACHINES, MODELS, own_machine, symbols
+from kvlab.course.cost import LLAMA, MACHINES, MODELS, Machine, own_machine, symbols
 from kvlab.course.crossover import Crossovers
 from kvlab.course.record import recorded
 from kvlab.draw.chart import Chart
@@ -30,7 +30,6 @@ from kvlab.draw.memory_chart import memory_chart
 from kvlab.draw.player import Player
 from kvlab.draw.seat import Bundle, seated
 from kvlab.draw.what_if import WhatIf
-from kvlab.engine.cost_model import Machine
 from kvlab.errors import BadInput
 from kvlab.lab import own, ready
 from kvlab.runs.run import Run, run_lesson
