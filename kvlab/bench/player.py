@@ -23,6 +23,8 @@ Document = dict[str, Any]
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
 INPUTS = 300
+MOVES = 24
+"""Presses of the large arrow of which every frame is timed."""
 
 BUTTON = """
 () => {
@@ -43,7 +45,9 @@ async ([module, text, options]) => {
   const player = kvlab.mount(document.getElementById("root"), trace, options);
   const ready = performance.now() - started;
   const { element } = player;
-  const press = (key) => element.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  const press = (key, shiftKey = false) =>
+    element.dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey, bubbles: true }));
+  window.press = press;
   const slider = element.querySelector("input[type=range]");
   const events = trace.events.length;
   let turn = 0;
@@ -54,7 +58,8 @@ async ([module, text, options]) => {
       // A drag: a hundredth of the run at once.
       slider.value = String((Number(slider.value) + Math.ceil(events / 100)) % events);
       slider.dispatchEvent(new Event("input", { bubbles: true }));
-    } else press(turn % 10 === 0 ? "PageDown" : turn % 7 === 0 ? "ArrowLeft" : "ArrowRight");
+    } else if (turn % 10 === 0) press("PageDown");
+    else press(turn % 7 === 0 ? "ArrowLeft" : "ArrowRight", true);
   };
   window.jump = (part) => player.goto(Math.floor(events * part));
   return ready;
@@ -66,6 +71,26 @@ JUMPS = """
   window.jump(part);
   return performance.now() - start;
 })
+"""
+FRAMES = """
+async (moves) => {
+  const frames = [];
+  const next = () => new Promise((done) => requestAnimationFrame(done));
+  for (let i = 0; i < moves; i += 1) {
+    if (document.querySelector("[data-control=forward]").disabled) {
+      window.press("Home");
+      await next();
+    }
+    window.press("ArrowRight");
+    let before = await next();
+    while (document.querySelector("[data-moving]")) {
+      const now = await next();
+      frames.push(now - before);
+      before = now;
+    }
+  }
+  return frames;
+}
 """
 MEASURE = """
 async (inputs) => {
@@ -111,6 +136,8 @@ class Speed:
     paint: Times
     jump: float | None
     """Milliseconds of script for a jump over half of the run, on average."""
+    frames: Times | None
+    """From one frame to the next while something moves; None where nothing does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +225,9 @@ def measured(page: Any, name: str, ready: float, inputs: int) -> Speed:
     times = page.evaluate(MEASURE, inputs)
     jumps = page.evaluate(JUMPS) if page.evaluate("Boolean(window.jump)") else []
     jump = sum(jumps) / len(jumps) if jumps else None
-    return Speed(name, ready, Times.of(times["script"]), Times.of(times["paint"]), jump)
+    frames = page.evaluate(FRAMES, MOVES) if jumps else []
+    moving = Times.of(frames) if len(frames) > 1 else None
+    return Speed(name, ready, Times.of(times["script"]), Times.of(times["paint"]), jump, moving)
 
 
 def bench_player(inputs: int, story: Document, say: Callable[[str], None]) -> None:
@@ -206,7 +235,7 @@ def bench_player(inputs: int, story: Document, say: Callable[[str], None]) -> No
     large, long = large_run(), long_run()
     say(f"{inputs} inputs a page: single events, steps, the slider. Milliseconds of this machine.")
     columns = [("mount", 8), ("script p50", 12), ("p95", 8), ("paint p50", 12), ("p95", 8)]
-    columns += [("× button", 10), ("jump", 7)]
+    columns += [("× button", 10), ("jump", 7), ("frame p50", 11), ("p95", 7)]
     say(" " * 34 + "".join(f"{name:>{width}}" for name, width in columns))
     traces = {
         f"story: {facts(story)}": story,
@@ -221,6 +250,7 @@ def bench_player(inputs: int, story: Document, say: Callable[[str], None]) -> No
             f"{speed.name:34}{speed.ready:>8.0f}{speed.script.p50:>12.2f}{speed.script.p95:>8.2f}"
             f"{speed.paint.p50:>12.1f}{speed.paint.p95:>8.1f}{ratio:>10.2f}"
             + ("" if speed.jump is None else f"{speed.jump:>7.0f}")
+            + ("" if speed.frames is None else f"{speed.frames.p50:>11.1f}{speed.frames.p95:>7.1f}")
         )
     size = sizes(long)
     say(f"module {size.module:,} bytes, style {size.style:,} bytes")

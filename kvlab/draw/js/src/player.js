@@ -19,6 +19,7 @@
 import { patch } from "./dom.js";
 import { isDense, isLong, painter } from "./dense.js";
 import { fold } from "./fold.js";
+import { follower } from "./follow.js";
 import { guarded, onKey } from "./keys.js";
 import { addressOf, copy } from "./link.js";
 import { liner } from "./lines.js";
@@ -96,7 +97,6 @@ export function mountPlayer(root, trace, options) {
   let shown = cursor;
   let timer = null;
   let last = [];
-  let shownStep = null;
 
   element.setAttribute("aria-label", model.t("player", { title: ui.title || trace.scenario.title }));
   const paints = isLong(trace, model.ids) || [trace.pool.num_blocks, trace.pool.host_blocks].some(
@@ -104,6 +104,7 @@ export function mountPlayer(root, trace, options) {
   );
   const canvases = paints ? painter(element, model, () => draw()) : null;
   const lines = liner(element);
+  const follow = follower(element);
   const lit = lighter(element, model, () => replay.to(shown), lines.again);
   const move = mover(
     element,
@@ -120,6 +121,7 @@ export function mountPlayer(root, trace, options) {
     ui.asked = askedNow();
     ui.ahead = (!ui.covered || ui.reached) && !open(cursor, ui.high);
     element.toggleAttribute("data-projector", ui.projector);
+    element.setAttribute("data-lead", leads());
     element.toggleAttribute("data-blank", ui.blank);
     const state = replay.to(shown);
     const next = view(model, state, cursor, shown, ui, act);
@@ -129,12 +131,14 @@ export function mountPlayer(root, trace, options) {
     last = next;
     if (held?.disabled) element.focus({ preventScroll: true });
     canvases?.paint(state, places.touched(model, shown - 1));
-    const step = stepIndex(trace, shown);
-    if (step !== shownStep) follow(element);
-    shownStep = step;
+    follow(stepIndex(trace, shown), trace.events[told(model, shown)]?.id);
     lit.again();
     lines.again();
   }
+
+  /** What a projector shows large: a long stretch its time, another one its blocks. */
+  const leads = () =>
+    !model.swaps && stepIndex(trace, ui.high) - stepIndex(trace, ui.low + 1) > 5 ? "time" : "memory";
 
   /** What an action changed is drawn, and told to a host that keeps it. */
   function changed() {
@@ -470,17 +474,4 @@ function kept(values) {
 function nearestId(trace, cursor) {
   for (let i = cursor - 1; i >= 0; i -= 1) if (trace.events[i].id) return trace.events[i].id;
   return places.next(trace.events, cursor, (event) => event.id)?.id;
-}
-
-/** Keep the current step in view where the time picture is wider than its place. */
-function follow(element) {
-  const box = element.querySelector("[data-scroll=time]");
-  const step = box?.querySelector(".k-step[data-now]");
-  if (!step || box.scrollWidth <= box.clientWidth) return;
-  const margin = 48;
-  const left = step.offsetLeft;
-  const label = box.querySelector(".k-lab")?.offsetWidth ?? 0;
-  if (left - label < box.scrollLeft + margin) box.scrollLeft = left - label - margin;
-  else if (left + step.offsetWidth > box.scrollLeft + box.clientWidth - margin)
-    box.scrollLeft = left + step.offsetWidth - box.clientWidth + margin;
 }

@@ -26,8 +26,8 @@ export function time(model, cursor, ui, act) {
     h("h3", { key: "corner", class: "k-lab k-corner", style: at(1, 0) }, t("step")),
   ];
   for (let i = 0; i <= (ui.ahead ? steps - 1 : current); i += 1) {
-    const deps = [i === current, i < known, i === Math.max(0, current)];
-    parts.push(memo(model.memory, `step ${i}`, deps, () => stepButton(model, i, current, i < known, act)));
+    const deps = [i === current, i < known, i === Math.max(0, current), dense];
+    parts.push(memo(model.memory, `step ${i}`, deps, () => stepButton(model, i, current, i < known, dense, act)));
   }
   if (current >= 0) parts.push(playhead(trace.steps[current], current, cursor));
   parts.push(memo(model.memory, "lanes", [known, dense], () => lanes(model, come, receivers, known, dense, act)));
@@ -78,9 +78,9 @@ export function overview(model, cursor, ui, act) {
 }
 
 /** A column of the picture that takes the reader to its step's end. */
-function stepButton({ trace, timeline, t }, i, current, known, act) {
+function stepButton({ trace, timeline, t }, i, current, known, dense, act) {
   const step = trace.steps[i];
-  const label = trace.steps.length <= MOST_NAMED || step.step % 5 === 0 || i === 0;
+  const label = !dense || step.step % 5 === 0 || i === 0;
   return h(
     "button",
     {
