@@ -89,8 +89,9 @@ def test_nothing_is_there_before_it_has_arrived(open_player: Any, trace_named: A
     )
     page.locator(".kvlab-player").focus()
     page.keyboard.press("Shift+ArrowRight")
-    look = """() => ["host", "block"].map((kind) => [...document.querySelectorAll(`[data-${kind}] .k-cell`)]
-        .filter((cell) => cell.dataset.cell === "filled" && !cell.hasAttribute("data-coming")).length)"""
+    look = """() => ["host", "block"].map((kind) =>
+        [...document.querySelectorAll(`[data-${kind}] .k-cell[data-cell=filled]`)]
+            .filter((cell) => !cell.hasAttribute("data-coming")).length)"""
     seen = [page.evaluate(look)]
     while page.locator("[data-moving]").count():
         now = page.evaluate(look)

@@ -50,7 +50,8 @@ OUT_OF_VIEW = """
     }
     for (const name of scrollers) {
       for (const el of document.querySelectorAll(name)) {
-        if (el.scrollHeight > el.clientHeight + 1) found.push(`${at}: ${name} scrolls by ${el.scrollHeight - el.clientHeight}`);
+        const over = el.scrollHeight - el.clientHeight;
+        if (over > 1) found.push(`${at}: ${name} scrolls by ${over}`);
       }
     }
     const { documentElement: all } = document;
