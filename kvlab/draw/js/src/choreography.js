@@ -9,16 +9,9 @@ const MOST_TOKENS = 12;
 const of = (events, ...kinds) => events.filter(({ kind }) => kinds.includes(kind));
 
 /** A request's card comes in. */
-function arrival(events, air) {
-  return (ms) => {
-    for (const { id } of of(events, "arrived")) {
-      const card = air.at.card(id);
-      if (!card) continue;
-      air.mark(card, "arrival");
-      air.animate(card, { opacity: [0, 1], transform: ["translateX(24px)", "none"] }, { duration: ms });
-    }
-  };
-}
+const arrival = (events, air) => (ms) => {
+  for (const { id } of of(events, "arrived")) step(air, id, "arrival", 40, ms);
+};
 
 /** The block's frame takes the colour, a row grows in the table. */
 function allocation(events, air, model) {
@@ -56,19 +49,13 @@ function step(air, id, kind, by, ms) {
   const card = air.at.card(id);
   if (!card) return;
   air.mark(card, kind);
-  air.animate(card, { transform: [`translateX(${by}px)`, "none"] }, { duration: ms });
+  air.animate(card, { opacity: [0.3, 1], transform: [`translateX(${by}px)`, "none"] }, { duration: ms });
 }
 
 /** The request steps out of the batch. */
-function preemption(events, air) {
-  return (ms) => {
-    for (const { id } of of(events, "preempted", "paused")) {
-      step(air, id, "preemption", -20, ms);
-      const state = air.at.card(id)?.querySelector(".k-state");
-      if (state) air.animate(state, { opacity: [0, 1] }, { duration: ms });
-    }
-  };
-}
+const preemption = (events, air) => (ms) => {
+  for (const { id } of of(events, "preempted", "paused")) step(air, id, "preemption", -20, ms);
+};
 
 /** Cells travel along the link, one block after the other. */
 function copy(events, air, model) {
