@@ -312,10 +312,7 @@ export function mountPlayer(root, trace, options) {
       const option = question?.options[index];
       if (option) act.answer(question, option.value);
     },
-    next: () => {
-      options.onNext?.();
-      element.dispatchEvent(new CustomEvent("kvlab-next", { bubbles: true }));
-    },
+    next: () => options.onNext?.(),
     unfold: (id) => {
       if (!ui.unfolded.delete(id)) ui.unfolded.add(id);
       draw();
