@@ -6,6 +6,8 @@ import { middle } from "./fly.js";
 
 const MOST_TOKENS = 12;
 
+const around = ({ x, y, w, h }) => ({ x: x - 8, y: y - 8, w: w + 16, h: h + 16 });
+
 const of = (events, ...kinds) => events.filter(({ kind }) => kinds.includes(kind));
 
 /** A request's card comes in. */
@@ -31,7 +33,7 @@ function allocation(events, air, model) {
       // The frame closes around the block; its name goes over into the table.
       air.fly({
         id, model, kind: "allocation", ms, frame: true,
-        places: [box && { x: box.x - 8, y: box.y - 8, w: box.w + 16, h: box.h + 16 }, box], at: [start, start + 0.3],
+        places: [box && around(box), box], at: [start, start + 0.3],
       });
       if (!entry) return;
       air.fly({
@@ -112,7 +114,7 @@ function release(events, air, model) {
       const { box, entry, cells } = before[i];
       const look = { id, model, kind: "release", ms };
       air.mark(air.at[kind](block), "release");
-      if (box) air.fly({ ...look, frame: true, places: [box, { x: box.x - 7, y: box.y - 7, w: box.w + 14, h: box.h + 14 }], at: [0, 0.75] });
+      air.fly({ ...look, frame: true, places: [box, box && around(box)], at: [0, 0.75] });
       for (const cell of cells) air.fade({ ...look, label: cell.label, place: cell.box });
       if (entry) air.fade({ ...look, label: `${kind === "host" ? "H" : "P"}${block}`, place: entry, by: 16 });
     });
