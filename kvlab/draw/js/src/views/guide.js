@@ -43,7 +43,7 @@ export function guide(model, cursor, ui, act) {
     "section",
     { key: "guide", class: "k-guide", ...marks(model.owners.get(event?.id)), "aria-label": t("narration") },
     header(model, cursor, ui),
-    ui.guide.note && h("p", { key: "shown", class: "k-shown", dir: "auto" }, ui.guide.note),
+    ui.guide.note && h("p", { class: "k-shown", dir: "auto" }, ui.guide.note),
     first && opening(model, ui.guide),
     h(
       "p",
@@ -68,12 +68,12 @@ export function guide(model, cursor, ui, act) {
 /** Before the first move: the chapter's question, and what to watch. */
 function opening({ t }, { question, watch, opens }) {
   return [
-    question && h("p", { key: "question", class: "k-chapter", dir: "auto" }, question),
+    question && h("p", { class: "k-chapter", dir: "auto" }, question),
     watch?.length > 0 && [
-      h("h3", { key: "watch for" }, t("watch")),
-      h("ul", { key: "watch", class: "k-watch" }, watch.map((line) => h("li", { dir: "auto" }, line))),
+      h("h3", null, t("watch")),
+      h("ul", { class: "k-watch" }, watch.map((line) => h("li", { dir: "auto" }, line))),
     ],
-    opens && h("p", { key: "opens", class: "k-because", dir: "auto" }, opens),
+    opens && h("p", { class: "k-because", dir: "auto" }, opens),
   ];
 }
 
