@@ -1,5 +1,5 @@
 /**
- * How each kind of beat moves. A function is called before the picture is the new one, to see where
+ * How each kind of beat moves. Of an event is known what it touched. A function is called before the picture is the new one, to see where
  * things are, and returns what sets them in motion afterwards, in `ms` milliseconds.
  */
 import { middle } from "./fly.js";
@@ -18,8 +18,8 @@ const arrival = (events, air) => (ms) => {
 /** The block's frame takes the colour, a row grows in the table. */
 function allocation(events, air, model) {
   return (ms) => {
-    const given = of(events, "block_allocated", "block_shared", "block_copied").flatMap((event) =>
-      (event.blocks ?? [event.block]).map((block) => ({ id: event.id, block })),
+    const given = of(events, "block_allocated", "block_shared", "block_copied").flatMap(({ id, blocks }) =>
+      [...blocks].map((block) => ({ id, block })),
     );
     const places = given.map(({ block, id }) => ({
       box: air.blockBox("block", block),
@@ -62,9 +62,10 @@ const preemption = (events, air) => (ms) => {
 /** Cells travel along the link, one block after the other. */
 function copy(events, air, model) {
   return (ms) => {
-    const moved = of(events, "swap_out_advanced", "swap_in_advanced").flatMap((event) =>
-      event.blocks.map((block, i) => ({ event, block, host: event.host_blocks[i] })),
-    );
+    const moved = of(events, "swap_out_advanced", "swap_in_advanced").flatMap((event) => {
+      const hosts = [...event.hosts];
+      return [...event.blocks].map((block, i) => ({ event, block, host: hosts[i] }));
+    });
     const link = air.at.link();
     const way = middle(air.boxOf(link));
     const each = 0.9 / Math.max(1, moved.length);
@@ -100,9 +101,9 @@ function copy(events, air, model) {
 
 /** The owner's frame lets go; values fade to ghosts. */
 function release(events, air, model) {
-  const gone = of(events, "block_released").flatMap((event) => event.blocks.map((block) => ({ id: event.id, kind: "block", block })));
-  const stored = of(events, "host_block_released").flatMap((event) => event.host_blocks.map((block) => ({ id: event.id, kind: "host", block })));
-  const all = [...gone, ...stored];
+  const each = (name, list, kind) =>
+    of(events, name).flatMap((event) => [...event[list]].map((block) => ({ id: event.id, kind, block })));
+  const all = [...each("block_released", "blocks", "block"), ...each("host_block_released", "hosts", "host")];
   // The old look of cells and entries, before they are ghosts.
   const before = all.map(({ id, kind, block }) => ({
     box: air.blockBox(kind, block),
@@ -126,9 +127,9 @@ function pass(kind) {
   return (events, air, model) => {
     const written = of(events, "kv_written");
     const starts = new Map();
-    for (const { id, first, last, block, slot } of written) {
+    for (const { id, positions: [first, last], slots } of written) {
       for (let position = first; position <= last; position += 1) {
-        air.remember(air.at.cell("block", block, slot + position - first));
+        air.remember(air.at.cell("block", slots.block, slots.from + position - first));
         const chip = starts.size < 64 && air.boxOf(air.at.chip(id, position));
         starts.set(`${position} ${id}`, chip || middle(air.boxOf(air.at.card(id)), 22));
       }
@@ -136,36 +137,39 @@ function pass(kind) {
     return (ms) => {
       const through = middle(air.boxOf(air.at.model()), 22);
       const flights = written.flatMap((event) => {
-        const count = event.last - event.first + 1;
+        const { slots, positions: [first, last] } = event;
+        const count = last - first + 1;
         const every = Math.ceil(count / MOST_TOKENS);
-        return Array.from({ length: count }, (_, i) => ({ event, i })).filter(({ i }) => i % every === 0).map(({ event: own, i }) => {
-          const cell = air.at.cell("block", own.block, own.slot + i);
-          return { id: own.id, position: own.first + i, how: own.why, cell, to: air.boxOf(cell) ?? middle(air.blockBox("block", own.block), 10) };
+        return Array.from({ length: Math.ceil(count / every) }, (_, i) => i * every).map((i) => {
+          const cell = air.at.cell("block", slots.block, slots.from + i);
+          const to = air.boxOf(cell) ?? middle(air.blockBox("block", slots.block), 10);
+          return { id: event.id, position: first + i, cell, to };
         });
       });
       const sampled = of(events, "token_sampled").map((event) => {
-        const position = (model.prompts.get(event.id)?.length ?? 0) + event.index;
+        const [position] = event.positions;
+        const index = position - (model.prompts.get(event.id)?.length ?? 0);
         const chip = air.at.chip(event.id, position);
-        return { event, chip, box: air.boxOf(chip), out: air.at.output(event.id, event.index) };
+        return { id: event.id, index, chip, box: air.boxOf(chip), out: air.at.output(event.id, index) };
       });
       const readers = sampled.map(({ out }) => air.boxOf(out));
       const ends = sampled.length ? 0.62 : 0.95;
       air.mark(air.at.model(), kind);
-      flights.forEach(({ id, position, how, cell, to }, i) => {
+      flights.forEach(({ id, position, cell, to }, i) => {
         const late = flights.length > 1 ? (0.12 * i) / (flights.length - 1) : 0;
         const at = [0, ends * 0.42, ends * (0.52 + late), ends * (0.88 + late)];
         const start = starts.get(`${position} ${id}`) ?? through;
         const places = through ? [start, through, through, to] : [start, to];
-        air.fly({ label: position, id, model, kind, how, ms, places, at: through ? at : [0, at[3]] });
+        air.fly({ label: position, id, model, kind, ms, places, at: through ? at : [0, at[3]] });
         air.holdBack(cell, kind, ms * at[3]);
       });
-      sampled.forEach(({ event, chip, box, out }, i) => {
-        const label = `x${event.index}`;
+      sampled.forEach(({ id, index, chip, box, out }, i) => {
+        const label = `x${index}`;
         const reader = readers[i];
-        if (box && through) air.fly({ label, id: event.id, model, kind, ms, places: [through, box], at: [ends, ends + 0.18] });
+        if (box && through) air.fly({ label, id, model, kind, ms, places: [through, box], at: [ends, ends + 0.18] });
         air.holdBack(chip, kind, ms * (ends + 0.18));
         if (!reader || !(box ?? through)) return;
-        air.fly({ label, id: event.id, model, kind, ms, places: [box ?? through, reader], at: [ends + 0.18, 0.98] });
+        air.fly({ label, id, model, kind, ms, places: [box ?? through, reader], at: [ends + 0.18, 0.98] });
         air.holdBack(out, kind, ms * 0.98);
       });
     };

@@ -110,14 +110,13 @@ export function flyer(element, spotOf) {
    * Send a copy over places, each {x, y, w, h}: from the first to the last, through those between.
    * `at` are the parts of the time at which it is there.
    */
-  function fly({ label = "", id, model, kind, places, at: parts, ms, frame = false, how, fade = true }) {
+  function fly({ label = "", id, model, kind, places, at: parts, ms, frame = false, fade = true }) {
     if (places.some((place) => !place) || air.childElementCount >= MOST) return;
     const el = element.ownerDocument.createElement("span");
     el.className = "k-fly";
     el.textContent = label;
     el.setAttribute("data-moving", kind);
     if (frame) el.setAttribute("data-frame", "");
-    if (how) el.setAttribute("data-how", how);
     for (const [name, value] of Object.entries(marks(model.owners.get(id)))) el.setAttribute(name, value);
     const size = places.at(-1);
     el.style.cssText = `width:${size.w}px;height:${size.h}px`;

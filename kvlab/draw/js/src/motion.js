@@ -5,6 +5,7 @@
  */
 import { flyer } from "./fly.js";
 import { perform } from "./choreography.js";
+import { touched } from "./model.js";
 
 /** Milliseconds at the speed 1, and of a whole move. */
 const WEIGHTS = {
@@ -39,27 +40,35 @@ const BEATS = {
   token_delivered: "decode",
 };
 
-/** What moves between two cursors: [{kind, from, to, ms}], the last one to the goal. */
-export function beats(events, from, to) {
+/** What moves between two cursors: [{kind, from, to, ms, events}], the last one to the goal. */
+export function beats(model, from, to) {
   const found = [];
   for (let i = from; i < to; i += 1) {
-    const event = events[i];
-    const kind = BEATS[event.kind];
-    const last = found.at(-1);
+    const { kind: name, id, say } = model.trace.events[i];
+    const kind = BEATS[name];
     // A pass through the model is one beat a step: what comes out of one goes into the next.
-    const group = kind === "decode" ? `decode ${event.step}` : kind;
-    if (kind && last?.group !== group) found.push({ group, kind, from: last?.to ?? from, to: i + 1 });
-    if (found.length) found.at(-1).to = i + 1;
+    const last = found.at(-1);
+    if (kind && last?.group !== kind) {
+      found.push({ group: kind, kind, from: found.at(-1)?.to ?? from, to: i, events: [] });
+    }
+    const beat = found.at(-1);
+    if (!beat) continue;
+    beat.to = i + 1;
+    if (name === "step_started") beat.group = null;
+    if (!kind) continue;
+    const event = { ...touched(model, i), kind: name, id };
+    beat.events.push(event);
     // What is written says what kind of pass it is.
-    if (event.kind === "kv_written" && event.why === "rebuilt") found.at(-1).kind = "recompute";
-    else if (event.kind === "kv_written" && event.last > event.first && found.at(-1).kind === "decode") found.at(-1).kind = "prefill";
+    if (name !== "kv_written") continue;
+    if (say.startsWith("kv_written.rebuilt")) beat.kind = "recompute";
+    else if (beat.kind === "decode" && event.positions[1] > event.positions[0]) beat.kind = "prefill";
   }
   // A move over a long stretch shows its end; what is before it is drawn at once.
   const shown = found.slice(-MOST_BEATS);
   if (shown.length) shown.at(-1).to = to;
   const whole = shown.reduce((sum, { kind }) => sum + WEIGHTS[kind], 0);
   const scale = Math.min(1, LONGEST / whole);
-  return shown.map(({ kind, from: start, to: end }) => ({ kind, from: start, to: end, ms: WEIGHTS[kind] * scale }));
+  return shown.map((beat) => ({ ...beat, ms: WEIGHTS[beat.kind] * scale }));
 }
 
 /** `show(cursor)` draws the scene at a cursor. */
@@ -82,7 +91,7 @@ export function mover(element, model, show, spotOf) {
   /** Show the way from one cursor to a later one; `done` is called at its end, however it comes. */
   function play(from, to, speed, done) {
     stop();
-    const list = calm.matches || !element.isConnected ? [] : beats(model.trace.events, from, to);
+    const list = calm.matches || !element.isConnected ? [] : beats(model, from, to);
     if (!list.length) {
       show(to);
       done?.();
@@ -97,8 +106,7 @@ export function mover(element, model, show, spotOf) {
     air.clear();
     const beat = list[i];
     const ms = beat.ms / speed;
-    const events = model.trace.events.slice(beat.from, beat.to);
-    const go = perform[beat.kind](events, air, model);
+    const go = perform[beat.kind](beat.events, air, model);
     show(beat.to);
     go?.(ms);
     timer = setTimeout(() => (i + 1 < list.length && element.isConnected ? run(list, i + 1, speed) : finish(list)), ms);
