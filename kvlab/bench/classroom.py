@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
 import signal
 import socket
 import subprocess
@@ -18,15 +16,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+import psutil
+
+from kvlab.bench.player import FLAGS
 from kvlab.bench.visitor import Visitor, player_of
 from kvlab.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
 WITHIN = 40.0
 """Seconds in which everybody comes, evenly."""
 ROOM_GIB = 24
@@ -87,41 +88,24 @@ class Server:
 
 
 def children(pid: int) -> list[int]:
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-        found = [Path(f"/proc/{pid}/task/{one}/children").read_text().split() for one in tasks]
-    except OSError:
-        return []
-    return [int(one) for some in found for one in some]
+    with suppress(psutil.Error):
+        return [child.pid for child in psutil.Process(pid).children()]
+    return []
 
 
 def pss(pid: int) -> int:
     """Bytes; 0 for a process that has ended."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0
-    found = re.search(r"^Pss:\s+(\d+) kB", text, re.M)
-    return int(found[1]) * 1024 if found else 0
+    with suppress(psutil.Error):
+        return int(psutil.Process(pid).memory_full_info().pss)
+    return 0
 
 
 def mapped(pid: int, name: str) -> tuple[int, int]:
     """Resident and proportional bytes of the files in whose path `name` is."""
-    resident = shared = 0
-    here = False
-    try:
-        lines = Path(f"/proc/{pid}/smaps").read_text().splitlines()
-    except OSError:
-        return 0, 0
-    for line in lines:
-        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-            here = name in line
-        elif here and line.startswith(("Rss:", "Pss:")):
-            amount = int(line.split()[1]) * 1024
-            resident, shared = (
-                (resident + amount, shared) if line[0] == "R" else (resident, shared + amount)
-            )
-    return resident, shared
+    with suppress(psutil.Error):
+        files = [file for file in psutil.Process(pid).memory_maps() if name in file.path]
+        return sum(file.rss for file in files), sum(file.pss for file in files)
+    return 0, 0
 
 
 async def by_protocol(url: str) -> tuple[float, Visitor, str, str]:

@@ -16,6 +16,9 @@ bench = typer.Typer(
 )
 
 Requests = Annotated[int, typer.Option(min=1, max=10_000, help="Requests in the workload.")]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write all that was found here.")
+]
 Seeds = Annotated[int, typer.Option(min=1, max=50, help="Workloads, each with a seed of its own.")]
 
 
@@ -46,9 +49,7 @@ def free_orders(requests: Requests = 300, seeds: Seeds = 5) -> None:
 
 @bench.command()
 def gpu(
-    file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all that was found here.")
-    ] = None,
+    file: JsonFile = None,
 ) -> None:
     """The CUDA path against the reference, the floor and a plain copy; at most four minutes. The exit
     status is 1 where a part failed or did not run, and a line names it.
@@ -76,9 +77,7 @@ def engine(
     rounds: Annotated[
         int, typer.Option(min=1, max=50, help="Rounds, after one that warms up.")
     ] = 3,
-    file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all that was found here.")
-    ] = None,
+    file: JsonFile = None,
 ) -> None:
     """Decode, prefill and serving with enough and with half the blocks, beside the peers, on the CPU."""
     from kvlab.bench.speed import bench_engine, table
@@ -125,9 +124,7 @@ def cost(
     block_size: Annotated[int, typer.Option(min=1, max=4_096, help="Tokens of a block.")] = 16,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write rates and table here.")
-    ] = None,
+    file: JsonFile = None,
 ) -> None:
     """What the cost model predicts for recompute and swap, against what this machine takes.
 
@@ -147,9 +144,7 @@ def cost(
 def classroom(
     seats: Annotated[int, typer.Option("--class", min=2, max=200, help="People.")] = 30,
     browsers: Annotated[int, typer.Option(min=0, max=20, help="Of them in Chromium.")] = 5,
-    file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all that was found here.")
-    ] = None,
+    file: JsonFile = None,
 ) -> None:
     """A class opens the lab within a minute, runs something and leaves; about two minutes."""
     from kvlab.bench.classroom import bench_classroom

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from kvlab.bench.classroom import pss
 from kvlab.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,11 +128,3 @@ def answers(url: str) -> bool:
 def environment() -> dict[str, str]:
     """Kernel and server find `kvlab` and the page's template."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "JUPYTER_PATH": str(ROOT / "assets")}
-
-
-def pss(pid: int) -> float:
-    """Bytes."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return 1024.0 * int(line.split()[1])
-    raise RuntimeError("smaps_rollup has no line Pss")

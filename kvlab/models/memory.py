@@ -10,32 +10,17 @@ from kvlab.console import size
 from kvlab.errors import BadInput
 
 CGROUP = Path("/sys/fs/cgroup")
-MEMINFO = Path("/proc/meminfo")
 
 
 def available_memory() -> int | None:
     """Bytes of main memory that a program can still take without swapping; None where the system
     does not say. A container's own limit counts."""
-    free = _system_memory()
-    limit = _container_memory()
-    known = [count for count in (free, limit) if count is not None]
-    return min(known) if known else None
-
-
-def _system_memory() -> int | None:
     try:
-        import psutil
-
-        return int(psutil.virtual_memory().available)
+        import psutil  # late: bench gpu runs where there is none
     except ImportError:
-        pass
-    try:
-        for line in MEMINFO.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return None
+        return _container_memory()
+    free, limit = int(psutil.virtual_memory().available), _container_memory()
+    return free if limit is None else min(free, limit)
 
 
 def _container_memory() -> int | None:

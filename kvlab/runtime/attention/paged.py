@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from kvlab.engine.request import Batch, ScheduledRequest
 from kvlab.runtime.kv_cache import KVCache
+from kvlab.runtime.to_device import to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,29 +77,14 @@ class Attention:
     def layout(cls, batch: Batch, cache: KVCache) -> Attention:
         """Read the block tables of a batch over a pool."""
         block_size, device = cache.block_size, cache.data.device
-        mapping: list[int] = []
-        rows: list[int] = []
-        decoding: list[ScheduledRequest] = []
-        spans: list[Span] = []
-        row = 0
-        for scheduled in batch:
-            count = len(scheduled.tokens)
-            if count == 1:
-                rows.append(row)
-                decoding.append(scheduled)
-                mapping.append(slot_of(scheduled, scheduled.start, block_size))
-            else:
-                slots = slots_of(scheduled, block_size)
-                mapping += slots[scheduled.start :]
-                spans.append(Span.of(scheduled, torch.tensor(slots, device=device), row))
-            row += count
+        mapping, rows, decoding, spans = sorted_out(batch, block_size, device)
         padded, seen = padded_slots(decoding, block_size, device)
         return cls(
-            slot_mapping=torch.tensor(mapping, device=device),
-            decode_rows=torch.tensor(rows, dtype=torch.long, device=device),
+            slot_mapping=to_device(mapping, device),
+            decode_rows=to_device(rows, device),
             decode_slots=padded,
             decode_mask=added_mask(seen, cache.data.dtype)[:, None, None, :],
-            spans=tuple(spans),
+            spans=spans,
         )
 
     def attend(self, cache: KVCache, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -129,6 +115,27 @@ class Attention:
             q.reshape(requests, kv_heads, -1, head_dim), k, v, attn_mask=self.decode_mask
         )
         return out.reshape(q.shape)
+
+
+def sorted_out(
+    batch: Batch, block_size: int, device: torch.device
+) -> tuple[list[int], list[int], list[ScheduledRequest], tuple[Span, ...]]:
+    """The slot that each row writes; the rows that decode and their requests; the others' spans."""
+    mapping: list[int] = []
+    rows: list[int] = []
+    decoding: list[ScheduledRequest] = []
+    spans: list[Span] = []
+    for scheduled in batch:
+        row = len(mapping)
+        if len(scheduled.tokens) == 1:
+            rows.append(row)
+            decoding.append(scheduled)
+            mapping.append(slot_of(scheduled, scheduled.start, block_size))
+        else:
+            slots = slots_of(scheduled, block_size)
+            mapping += slots[scheduled.start :]
+            spans.append(Span.of(scheduled, to_device(slots, device), row))
+    return mapping, rows, decoding, tuple(spans)
 
 
 def padded_slots(

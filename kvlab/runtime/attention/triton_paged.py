@@ -22,7 +22,7 @@ from kvlab.runtime.attention.launch import (
     splits_for,
     store_kv,
 )
-from kvlab.runtime.attention.paged import Span, prefill, slot_of, slots_of
+from kvlab.runtime.attention.paged import Span, prefill, sorted_out
 from kvlab.runtime.kv_cache import KVCache
 from kvlab.runtime.to_device import to_device
 
@@ -118,22 +118,7 @@ class TritonAttention:
 
     def layout(self, batch: Batch) -> TritonLayout:
         """Read the block tables of a batch."""
-        mapping: list[int] = []
-        rows: list[int] = []
-        decoding: list[ScheduledRequest] = []
-        spans: list[Span] = []
-        row = 0
-        for scheduled in batch:
-            count = len(scheduled.tokens)
-            if count == 1:
-                rows.append(row)
-                decoding.append(scheduled)
-                mapping.append(slot_of(scheduled, scheduled.start, self._block_size))
-            else:
-                slots = slots_of(scheduled, self._block_size)
-                mapping += slots[scheduled.start :]
-                spans.append(Span.of(scheduled, to_device(slots, self._device), row))
-            row += count
+        mapping, rows, decoding, spans = sorted_out(batch, self._block_size, self._device)
         tables, firsts = joined_tables(decoding, self._block_size)
         lengths = [scheduled.end for scheduled in decoding]
         to = self._device
@@ -146,7 +131,7 @@ class TritonAttention:
                 to_device(lengths, to),
                 longest=max(lengths, default=0),
             ),
-            spans=tuple(spans),
+            spans=spans,
             block_size=self._block_size,
         )
 

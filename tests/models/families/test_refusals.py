@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -217,25 +218,11 @@ def test_a_terabyte_of_weights_is_refused_at_once(
     assert "of memory are free" in message
 
 
-def test_memory_is_asked_of_the_system_where_psutil_is_absent(
+def test_without_psutil_only_a_container_says_how_much_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import builtins
-
-    real = builtins.__import__
-
-    def without_psutil(name: str, *more: Any, **named: Any) -> Any:
-        if name == "psutil":
-            raise ImportError(name)
-        return real(name, *more, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without_psutil)
-    info = tmp_path / "meminfo"
-    info.write_text("MemTotal:  9 kB\nMemAvailable:   1234 kB\n")
-    monkeypatch.setattr(memory, "MEMINFO", info)
+    monkeypatch.setitem(sys.modules, "psutil", None)
     monkeypatch.setattr(memory, "CGROUP", tmp_path / "none")
-    assert memory.available_memory() == 1234 * 1024
-    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "absent")
     assert memory.available_memory() is None
 
 
