@@ -5,7 +5,7 @@
 const STORE = "kvlab";
 /** A change of one of these is a new entry of the history; others replace the one there is. */
 const TURNS = ["page", "scenario"];
-const LOOK = 4000; // ms between two looks at what has become of the kernel
+const LOOK = 4000 / HASTE; // ms between two looks at what has become of the kernel
 const KEPT = "What is on show can still be replayed, and what you write is kept";
 const FATES = {
   ended: `The engine of this page has ended. ${KEPT}: load the page again to go on.`,
