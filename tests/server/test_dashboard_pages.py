@@ -55,8 +55,8 @@ def free(page: Page) -> int:
 
 def forward(page: Page) -> bool:
     """One event on; False at the range's end."""
-    button = page.locator(".kvlab-player [data-control=forward]:visible")
-    if button.get_attribute("aria-disabled") == "true":
+    button = page.locator(".kvlab-player [data-control=event]:visible")
+    if button.is_disabled():
         return False
     button.click()
     return True

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import nbformat
 import psutil
 import pytest
+from waiting import until
 from wire import Wire
 
 import kvlab.pages
@@ -120,14 +120,6 @@ def kernel_of(page: Page) -> int:
     return int(page.locator("#kernel").text_content() or 0)
 
 
-def until(page: Page, happens: Callable[[], bool]) -> None:
-    """Wait for what is seen outside the browser, while that goes on."""
-    end = time.monotonic() + 60
-    while not happens():
-        assert time.monotonic() < end
-        page.wait_for_timeout(50)
-
-
 def prompt_of(page: Page) -> Locator:
     return page.locator(".kp-form").get_by_label("prompt", exact=True).first
 
@@ -190,7 +182,7 @@ def test_a_kernel_that_is_killed_while_it_renders(page, room, trouble):
     try:
         page.goto(room.url("page=lab&scenario=storm"), wait_until="commit")
         page.locator("#loading").wait_for(state="attached", timeout=60_000)
-        until(page, (room.folder / "pid").exists)
+        until((room.folder / "pid").exists, page)
         os.kill(int((room.folder / "pid").read_text()), signal.SIGKILL)
         alert = page.get_by_role("alert").filter(has_text="before this page was ready")
         alert.wait_for(timeout=20_000)
@@ -277,7 +269,7 @@ def test_two_tabs_of_one_link_are_two_visits(page, room, trouble):
     assert page.url.endswith(link)
     kernel = kernel_of(other)
     other.close(run_before_unload=True)
-    until(page, lambda: not psutil.pid_exists(kernel))
+    until(lambda: not psutil.pid_exists(kernel), page)
     page.get_by_role("button", name="Run", exact=True).click()
     page.locator(".kp-status", has_text="Run just now").wait_for(timeout=60_000)
     assert only_expected(trouble) == [], trouble
