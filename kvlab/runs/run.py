@@ -241,7 +241,9 @@ def with_model(scenario: Scenario, loaded: LoadedModel | None) -> Ground:
         token_text=loaded.token_text,
         run={
             "device": device,
-            "device_name": torch.cuda.get_device_name() if device == "cuda" else cpu_name(),
+            "device_name": torch.cuda.get_device_name(loaded.device)
+            if device == "cuda"
+            else cpu_name(),
             "dtype": document["dtype"],
             "torch": torch.__version__,
         },

@@ -24,7 +24,7 @@ SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 MOST_TABLE_ENTRIES = 1 << 20
 """Of the block tables of one step that runs as a graph."""
 WORKSPACES = 2 * (32 << 20)
-"""Bytes that cuBLAS takes on a Hopper for the stream of a capture and for that of its warm-up."""
+"""Bytes that cuBLAS takes on a Hopper for the stream of the captures, outside of one and in it."""
 
 
 @dataclass(frozen=True, slots=True)

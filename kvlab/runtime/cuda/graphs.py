@@ -108,7 +108,11 @@ class DecodeGraphs:
         device = cache.data.device
         blocks = -(-self._longest // cache.block_size)
         self._inputs = Inputs(SIZES[-1], min(SIZES[-1] * blocks, MOST_TABLE_ENTRIES), device)
-        self._memory = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        cuda = device.type == "cuda"
+        self._memory = torch.cuda.graph_pool_handle() if cuda else None
+        # One for all captures: each stream has a workspace of cuBLAS for itself. torch's own would be
+        # the process's, on the device of its first capture.
+        self._side = torch.cuda.Stream(device) if cuda else None
         self._steps: dict[int, Captured] = {}
 
     @torch.inference_mode()
@@ -171,17 +175,17 @@ class DecodeGraphs:
             logits = fused.logits(rows, decoding)
             return Decoded(logits, logits.argmax(-1))
 
-        if self._memory is None:
+        if self._side is None:
             return uncaptured(step, decoding)
         # Warm up on a side stream, as a capture wants it. Each pass writes the same KV again.
-        side = torch.cuda.Stream()
+        side = self._side
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_UPS):
                 step()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory):
+        with torch.cuda.graph(graph, pool=self._memory, stream=side):
             decoded = step()
         self.captured.append(size)
         return Captured(graph.replay, decoded, decoding)
