@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from kvlab.errors import BadInput
 from kvlab.trace.document import Trace
-from kvlab.trace.facts import entry_of, first, free_after, happened, longest_gap, method_of
+from kvlab.trace.facts import entry_of, first, free_after, happened, longest_gap
+from kvlab.trace.speech import ENGLISH, Speech
 
 METHODS = ("recompute", "swap")
 
@@ -29,13 +30,11 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing to change: scenario settings, what they mean, and what to watch for."""
+    """One thing to change: scenario settings, and what of the two runs says what came of it."""
 
     settings: tuple[str, ...]
-    label: str
-    watch: str
-    told: Callable[[Trace, Trace], str]
-    """What came of it, from the run before the change and the one after it."""
+    measures: tuple[str, ...]
+    """Names in `MEASURES`, some with a request's id: `recomputed`, `waiting B`."""
     preempt_step: int | None = None
     """Another step for the scenario's own preemption."""
 
@@ -46,15 +45,24 @@ class Chapter:
 
     number: int
     scenario: str
-    short: str
-    title: str
-    question: str
-    look_for: tuple[str, ...]
     prediction: Prediction
-    why: str
     change: Change
     preempts_by_action: tuple[int, str] | None = None
     """(step, request) where the scenario itself asks for the preemption."""
+
+    def text(self, what: str, speech: Speech = ENGLISH) -> str:
+        """What the catalogue says of the chapter: short (its name in a menu), title, question, why (it
+        in one sentence), change (what is changed) and look (the question to the change)."""
+        return speech(f"chapters.{self.scenario}.{what}")
+
+    def heading(self, speech: Speech = ENGLISH) -> str:
+        """`Figure 2 · Skipping is not releasing`."""
+        return speech("story.figure", number=self.number, title=self.text("title", speech))
+
+    def watch(self, speech: Speech = ENGLISH) -> list[str]:
+        """What to watch while stepping through."""
+        found: list[str] = speech.text(f"chapters.{self.scenario}.watch")
+        return found
 
     def settings_for(self, method: str, changed: bool = False) -> tuple[str, ...]:
         """Scenario settings that make the paused request come back by `method`, and with
@@ -85,11 +93,6 @@ def chapter(which: int | str) -> Chapter:
         if which in (one.number, one.scenario):
             return one
     raise BadInput(f"there is no chapter {which!r}: choose 1 to {len(CHAPTERS)}.")
-
-
-def chapter_of(trace: Trace) -> Chapter:
-    """The chapter that a run belongs to. Raises BadInput for a scenario of another name."""
-    return chapter(trace.name)
 
 
 def around(answer: int, others: Sequence[int]) -> tuple[int, ...]:
@@ -186,61 +189,38 @@ def look_gap(trace: Trace) -> str:
     return f"That is {gap.waiting} of waiting and {gap.recovery} of recovery."
 
 
-# What came of a change: the answer to `watch`, read off both runs.
+# What came of a change: numbers of both runs, and no cause that was not looked for.
 
 
-def told_need(before: Trace, after: Trace) -> str:
-    if not happened(after, "block_needed"):
-        return "No: every need is met, and nobody is paused."
-    need = first(after, "block_needed")
-    return f"Yes: in step {need['step']}, {need['id']} needs a block and none is free."
+MEASURES: dict[str, Callable[[Trace, str], int]] = {
+    "unmet": lambda trace, _: sum(event["kind"] == "block_needed" for event in trace.events),
+    "recomputed": lambda trace, _: int(trace.summary["tokens_recomputed"]),
+    "blocks_moved": lambda trace, _: int(trace.summary["blocks_swapped_out"]),
+    "bytes_moved": lambda trace, _: int(trace.summary["bytes_swapped_out"]),
+    "gap": lambda trace, id: longest_gap(trace, id).steps,
+    "waiting": lambda trace, id: longest_gap(trace, id).waiting,
+    "recovery": lambda trace, id: longest_gap(trace, id).recovery,
+}
 
 
-def told_stall(before: Trace, after: Trace) -> str:
-    late, soon = longest_gap(after, "A"), longest_gap(before, "A")
-    return (
-        f"A's user waits {late.steps} steps between x{late.after} and x{late.after + 1} instead of "
-        f"{soon.steps}, although A was never paused."
-    )
-
-
-def told_recomputed(before: Trace, after: Trace) -> str:
-    now, then = (trace.summary["tokens_recomputed"] for trace in (after, before))
-    if now == then:
-        return f"No: {now} tokens are computed again, as before. Blocks only hand out the space."
-    return f"{now} tokens are computed again instead of {then}."
-
-
-def told_no_room(before: Trace, after: Trace) -> str:
-    now, moved = after.summary["tokens_recomputed"], after.summary["bytes_swapped_out"]
-    bill = f"{now} tokens are computed again and {moved:,} bytes are moved."
-    if method_of(before) == "recompute":
-        return f"Nothing changes, because recompute stores nothing there: {bill}"
-    how = "falls back to recompute" if method_of(after) == "recompute" else "still uses swap"
-    return f"It {how}: {bill}"
-
-
-def told_gap(before: Trace, after: Trace) -> str:
-    now, then = (longest_gap(trace, waiting_user(trace)) for trace in (after, before))
-    return (
-        f"The waiting: {now.waiting} steps instead of {then.waiting}. Recovery takes "
-        f"{now.recovery}, before it took {then.recovery}."
-    )
+def told(change: Change, before: Trace, after: Trace, speech: Speech = ENGLISH) -> str:
+    """Each measure of a change in both runs: `Tokens computed again: 8, as before the change.`"""
+    sentences = []
+    for measure in change.measures:
+        name, _, id = measure.partition(" ")
+        then, now = (MEASURES[name](trace, id) for trace in (before, after))
+        what = speech(f"told.{name}", id=id)
+        values = {"now": speech.number(now), "then": speech.number(then)}
+        text = speech("told.same" if now == then else "told.now_then", what=what, **values)
+        sentences.append(f"{text[0].upper()}{text[1:]}.")
+    return " ".join(sentences)
 
 
 CHAPTERS: tuple[Chapter, ...] = (
     Chapter(
-        number=1,
-        scenario="figure-1",
-        short="Running out",
-        title="Running out of KV space",
-        question="No new request arrives. Can the two that are running still run out of space?",
-        look_for=(
-            "the last slot of each request, and the step that fills it",
-            "the count of free blocks: it does not change while slots are left",
-            "the first need that nothing can meet, drawn as a “?” in the block table",
-        ),
-        prediction=Prediction(
+        1,
+        "figure-1",
+        Prediction(
             ask=ask_slots,
             options=lambda trace: around(slots_left(trace), (0, 1, 2)),
             answer=slots_left,
@@ -249,27 +229,12 @@ CHAPTERS: tuple[Chapter, ...] = (
                 f"{first(trace, 'block_needed')['position']}."
             ),
         ),
-        why="Every output becomes an input and needs a slot, so running requests fill the pool by "
-        "themselves; keeping newcomers out frees nothing.",
-        change=Change(
-            settings=("engine.num_blocks=6",),
-            label="Give the pool 6 blocks",
-            watch="Is there still a need that cannot be met?",
-            told=told_need,
-        ),
+        Change(("engine.num_blocks=6",), ("unmet",)),
     ),
     Chapter(
-        number=2,
-        scenario="figure-2",
-        short="Skip or release",
-        title="Skipping is not releasing",
-        question="B is left out of the batch. Does that give A the block it needs?",
-        look_for=(
-            "the step in which B is skipped: who holds which block after it",
-            "the step in which B's blocks are released: what is still written in them",
-            "the row that A's block table gains, and the slot that is written first",
-        ),
-        prediction=Prediction(
+        2,
+        "figure-2",
+        Prediction(
             ask=ask_skip,
             options=lambda trace: around(free_after(trace, skip_step(trace)), (0, 1, 2)),
             answer=lambda trace: free_after(trace, skip_step(trace)),
@@ -279,75 +244,25 @@ CHAPTERS: tuple[Chapter, ...] = (
                 f"{first(trace, 'block_released')['free']}, and A takes one of them at once."
             ),
         ),
-        why="Leaving a request out of a step saves computation; only a release makes its blocks "
-        "available to others.",
-        change=Change(
-            settings=(),
-            preempt_step=6,
-            label="Release in step 6 instead of step 4",
-            watch="How long does A stall, although it is the request that may run?",
-            told=told_stall,
-        ),
+        Change((), ("gap A",), preempt_step=6),
         preempts_by_action=(4, "B"),
     ),
     Chapter(
-        number=3,
-        scenario="figure-3",
-        short="Recompute",
-        title="Recompute KV from the token history",
-        question="B's KV is gone. What is left to continue from?",
-        look_for=(
-            "B's history while it is paused: it stays, and so do the outputs that were sent",
-            "the one pass that brings B back: rebuilt positions, and one computed first",
-            "what is sent after it, and what is not sent again",
-        ),
-        prediction=Prediction(
-            ask=ask_resumed, options=kept_options, answer=resumed_tokens, look=look_resumed
-        ),
-        why="KV is what the model computes from the tokens, so whoever keeps the tokens can "
-        "compute it again, in one pass because all of them are known.",
-        change=Change(
-            settings=("engine.block_size=2", "engine.num_blocks=8"),
-            label="Use 8 blocks of 2 slots",
-            watch="Are fewer tokens computed again?",
-            told=told_recomputed,
-        ),
+        3,
+        "figure-3",
+        Prediction(ask=ask_resumed, options=kept_options, answer=resumed_tokens, look=look_resumed),
+        Change(("engine.block_size=2", "engine.num_blocks=8"), ("recomputed", "blocks_moved")),
     ),
     Chapter(
-        number=4,
-        scenario="figure-4",
-        short="Swap",
-        title="Restore KV stored outside the GPU",
-        question="What if B's KV is kept somewhere else instead of being given up?",
-        look_for=(
-            "the order: copied first, released only when the copy is complete",
-            "the CPU pool while B is paused",
-            "the physical blocks that B gets back, and the one token that is still processed",
-        ),
-        prediction=Prediction(
-            ask=ask_resumed, options=kept_options, answer=resumed_tokens, look=look_resumed
-        ),
-        why="Stored KV need not be computed again; the price is memory outside the GPU and a "
-        "transfer in each direction.",
-        change=Change(
-            settings=("engine.host_blocks=1",),
-            label="Leave 1 block in the CPU pool",
-            watch="What does the engine do when B's KV does not fit there?",
-            told=told_no_room,
-        ),
+        4,
+        "figure-4",
+        Prediction(ask=ask_resumed, options=kept_options, answer=resumed_tokens, look=look_resumed),
+        Change(("engine.host_blocks=1",), ("recomputed", "bytes_moved")),
     ),
     Chapter(
-        number=5,
-        scenario="figure-5",
-        short="Delay",
-        title="Output delays from pausing and recovery",
-        question="Everything B computed is safe or can be made again. What does its user notice?",
-        look_for=(
-            "B's outputs as they are received, under the lanes",
-            "what makes room for B in the end",
-            "the gap, and which part of it is waiting",
-        ),
-        prediction=Prediction(
+        5,
+        "figure-5",
+        Prediction(
             ask=ask_gap,
             options=lambda trace: around(
                 longest_gap(trace, waiting_user(trace)).steps,
@@ -356,13 +271,6 @@ CHAPTERS: tuple[Chapter, ...] = (
             answer=lambda trace: longest_gap(trace, waiting_user(trace)).steps,
             look=look_gap,
         ),
-        why="The gap is waiting for room plus recovery; a faster recovery shortens only the second "
-        "part.",
-        change=Change(
-            settings=("requests.A.max_tokens=4",),
-            label="Let A stop after 4 outputs",
-            watch="Which part of B's gap becomes shorter?",
-            told=told_gap,
-        ),
+        Change(("requests.A.max_tokens=4",), ("waiting B", "recovery B")),
     ),
 )

@@ -12,6 +12,7 @@ from kvlab.runs.run import load_for, run_scenario
 from kvlab.runs.scenario import Scenario, load_scenario
 from kvlab.trace.document import Trace
 from kvlab.trace.facts import gaps
+from kvlab.trace.speech import ENGLISH, Speech
 from kvlab.trace.table import Table
 
 if TYPE_CHECKING:
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
 
 METHODS = ("recompute", "swap")
 REPEATS = 20
-TOO_SMALL = "too small to decide between the methods"
-TWO_STEPS = (
-    "The two steps are the one that preempts, in which swap copies out, and the one that resumes."
-)
 CLEAR = 2.0
 """How many times the other's median a median must be before a method counts as quicker."""
 
@@ -44,11 +41,12 @@ class Spread:
         low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
         return cls(median, low, high, len(seconds))
 
-    def __str__(self) -> str:
-        return (
-            f"{self.median * 1e3:.2f} ms ({self.low * 1e3:.2f} to {self.high * 1e3:.2f} ms in the "
-            f"middle half of {self.repeats} runs)"
+    def told(self, speech: Speech) -> str:
+        """Milliseconds, and how far they scatter."""
+        median, low, high = (
+            speech.number(seconds * 1e3, ".2f") for seconds in (self.median, self.low, self.high)
         )
+        return speech("methods.spread", median=median, low=low, high=high, runs=self.repeats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,80 +100,76 @@ class MethodsTable:
 
     recompute: MethodFacts
     swap: MethodFacts
-    source: str
-    """Which two runs these are: device, model, recorded or just made."""
+    traces: tuple[Trace, Trace]
+    """The two runs: device, model, recorded or just made."""
 
-    @property
-    def rows(self) -> list[tuple[str, str, str]]:
+    def rows(self, speech: Speech = ENGLISH) -> list[tuple[str, str, str]]:
         """What, with recompute, with swap; as text."""
         one, other = self.recompute, self.swap
 
-        def row(what: str, say: Callable[[MethodFacts], str]) -> tuple[str, str, str]:
-            return what, say(one), say(other)
+        def row(key: str, say: Callable[[MethodFacts], str]) -> tuple[str, str, str]:
+            return speech(f"methods.{key}"), say(one), say(other)
 
+        def counted(name: str, unit: str) -> Callable[[MethodFacts], str]:
+            return lambda facts: speech.count(getattr(facts, name), unit)
+
+        more = (speech("methods.computation"), speech("methods.memory"))
         found = [
-            row("Kept during the pause", kept),
-            row("KV kept outside the GPU", lambda facts: f"{facts.bytes_kept:,} bytes"),
-            row("Work to resume", work),
-            (
-                "Additional cost",
-                "model computation",
-                "memory outside the GPU, and transfers in both directions",
-            ),
-            row("Computed again", lambda facts: f"{facts.recomputed:,} tokens"),
-            row("Moved to the CPU", lambda facts: f"{facts.bytes_out:,} bytes"),
-            row("Moved back", lambda facts: f"{facts.bytes_in:,} bytes"),
-            row("Processed in the whole run", lambda facts: f"{facts.processed:,} tokens"),
-            row("Longest gap between outputs", lambda facts: f"{facts.longest_gap} steps"),
+            row("kept", lambda facts: kept(facts, speech)),
+            row("outside", counted("bytes_kept", "byte")),
+            row("work", lambda facts: work(facts, speech)),
+            (speech("methods.additional"), *more),
+            row("again", counted("recomputed", "token")),
+            row("out", counted("bytes_out", "byte")),
+            row("back", counted("bytes_in", "byte")),
+            row("processed", counted("processed", "token")),
+            row("gap", counted("longest_gap", "step")),
         ]
         if one.seconds and other.seconds:
-            found.append(("Time of the two steps", str(one.seconds), str(other.seconds)))
+            times = (one.seconds.told(speech), other.seconds.told(speech))
+            found.append((speech("methods.time"), *times))
         return found
 
-    @property
-    def note(self) -> str:
+    def note(self, speech: Speech = ENGLISH) -> str:
         """Where the numbers are from, and what they cannot say."""
-        if not self.recompute.seconds or not self.swap.seconds:
-            return self.source
-        quicker = clearly_quicker(self.recompute.seconds, self.swap.seconds)
-        if quicker is None:
-            return f"{self.source} {TWO_STEPS} In a run this small they are {TOO_SMALL}."
-        return f"{self.source} {TWO_STEPS} In them {quicker} was clearly quicker here."
+        parts = [
+            speech("methods.of", method=speech(f"methods.{method}"), how=made(trace, speech))
+            for method, trace in zip(METHODS, self.traces, strict=True)
+        ]
+        if self.recompute.seconds and self.swap.seconds:
+            quicker = clearly_quicker(self.recompute.seconds, self.swap.seconds)
+            parts.append(speech("methods.two_steps"))
+            if quicker is None:
+                parts.append(speech("methods.too_small"))
+            else:
+                parts.append(speech("methods.quicker", method=speech(f"methods.{quicker}")))
+        return " ".join(parts)
 
-    @property
-    def table(self) -> Table:
+    def table(self, speech: Speech = ENGLISH) -> Table:
         return Table(
-            "The two methods, in numbers of two real runs",
-            ("", "Recompute", "Swap"),
-            tuple(self.rows),
-            self.note,
+            speech("methods.title"),
+            ("", speech("methods.recompute"), speech("methods.swap")),
+            tuple(self.rows(speech)),
+            self.note(speech),
             "kvlab-methods",
         )
 
-    def as_html(self) -> str:
-        """The table for a page; every text is escaped."""
-        return self.table.as_html()
-
-    def as_markdown(self) -> str:
-        """The same as a Markdown table."""
-        return self.table.as_markdown()
-
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]:
-        return {"text/html": self.as_html(), "text/plain": self.as_markdown()}
+        return self.table()._repr_mimebundle_()
 
 
-def kept(facts: MethodFacts) -> str:
+def kept(facts: MethodFacts, speech: Speech) -> str:
     """What is retained, in words with the run's counts."""
-    words = f"token history ({facts.history} tokens) and request state"
-    return f"{words}, and KV for {facts.kv_positions} positions" if facts.kv_positions else words
+    key = "methods.history_kv" if facts.kv_positions else "methods.history"
+    return speech(key, history=facts.history, kv=facts.kv_positions)
 
 
-def work(facts: MethodFacts) -> str:
+def work(facts: MethodFacts, speech: Speech) -> str:
     """What resuming asks for, in words with the run's counts."""
-    fresh = f"{facts.first_time} for the first time"
     if facts.blocks_in:
-        return f"copy {facts.blocks_in} blocks back, process {fresh[: fresh.index(' ')]} token"
-    return f"process {facts.recomputed + facts.first_time} tokens, {fresh}"
+        return speech("methods.copy_back", blocks=facts.blocks_in, fresh=facts.first_time)
+    tokens = facts.recomputed + facts.first_time
+    return speech("methods.process", tokens=tokens, fresh=facts.first_time)
 
 
 def clearly_quicker(recompute: Spread, swap: Spread) -> str | None:
@@ -200,23 +194,20 @@ def compare(
             raise BadInput(
                 f"run {trace.name}: it came back by {found[method].method}, not {method}."
             )
-    return MethodsTable(found["recompute"], found["swap"], source_of(recompute, swap))
+    return MethodsTable(found["recompute"], found["swap"], (recompute, swap))
 
 
-def source_of(recompute: Trace, swap: Trace) -> str:
-    """One sentence: from which runs the numbers are."""
-    return " ".join(
-        f"{method.capitalize()}: {made(trace)}."
-        for method, trace in (("recompute", recompute), ("swap", swap))
-    )
-
-
-def made(trace: Trace) -> str:
-    """`recorded run on cpu, model story, float32`."""
+def made(trace: Trace, speech: Speech = ENGLISH) -> str:
+    """`recorded run on cpu, model story, float32`; of a run that was just made, when."""
     run = trace.document["run"]
-    how = "recorded run" if trace.document["recorded"] else "run just now"
-    model = trace.document["model"]["name"] or "none, stand-in tokens"
-    return f"{how} on {run['device']}, model {model}, {run['dtype']}"
+    recorded = trace.document["recorded"] or not run.get("made")
+    return speech(
+        "live.recorded" if recorded else "live.made",
+        when=run.get("made"),
+        device=run["device"],
+        model=trace.document["model"]["name"] or speech("live.stand_in"),
+        dtype=run["dtype"],
+    )
 
 
 def repeat(

@@ -20,12 +20,8 @@ from kvlab.engine.cost_model import (
 )
 from kvlab.engine.cost_model import Machine as Machine
 from kvlab.errors import BadInput
+from kvlab.trace.speech import ENGLISH, Speech
 from kvlab.trace.table import Table
-
-FORMULA = (
-    "Modelled, not measured. T_recompute(N) = max(weight bytes / memory bandwidth, 2·P·N / (F·u)) "
-    "+ 2·L·H·D·N² / (F·u). T_swap(N) = 2·N·(2·L·K·D·bytes) / link + c·copies(N)."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +54,9 @@ def on_paper(accelerator: str, operations: float, memory: float, sheet: str, lin
     )
 
 
+OWN_NUMBERS = "own numbers"
+
+
 def own_machine(name: str, *, tflops: float, memory_gb: float, link_gb: float) -> Machine:
     """A machine of one's own numbers: trillions of operations a second, and billions of bytes a
     second to the memory and over the link, as peaks. Raises BadInput for one that is not above 0."""
@@ -66,7 +65,7 @@ def own_machine(name: str, *, tflops: float, memory_gb: float, link_gb: float) -
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 < value < math.inf:
             raise BadInput(f"{what} {value!r}: give a number above 0.")
-    link = Link(f"a link of {link_gb:g} GB/s", link_gb * 1e9, "own numbers")
+    link = Link(f"a link of {link_gb:g} GB/s", link_gb * 1e9, OWN_NUMBERS)
     made = on_paper(name, tflops * 1e12, memory_gb * 1e9, "", link)
     return replace(made, source=link.source)
 
@@ -159,76 +158,81 @@ def swap_seconds(tokens: int, shape: ModelShape, machine: Machine, small_copies:
     return costs.swap_seconds(costs.blocks_for(tokens))
 
 
-def assumptions(shape: ModelShape, machine: Machine) -> str:
+def assumptions(shape: ModelShape, machine: Machine, speech: Speech = ENGLISH) -> str:
     """The numbers behind a curve, with their sources, in one paragraph."""
-    return (
-        f"{shape.name}: {shape.source}, {shape.parameters / 1e9:,.3g} billion parameters in the "
-        f"layers (P, without embedding and head) and {shape.kv_bytes_per_token:,} bytes of KV a "
-        f"token. {machine.name}: {machine.operations / 1e12:,.0f} TFLOP/s and "
-        f"{machine.memory / 1e12:.2f} TB/s ({machine.source}). Assumed: half of the peak is "
-        f"reached, {machine.in_link / 1e9:.0f} GB/s over the link in each direction (80% of its "
-        f"peak), {machine.copy_seconds * 1e6:.0f} µs to start a copy, blocks of {BLOCK_SIZE} "
-        "tokens."
+    n = speech.number
+    return speech(
+        "cost.assumptions",
+        model=shape.name,
+        model_source=source(shape.source, speech),
+        parameters=n(shape.parameters / 1e9, ",.3g"),
+        kv=n(shape.kv_bytes_per_token),
+        machine=machine.name,
+        operations=n(machine.operations / 1e12, ",.0f"),
+        memory=n(machine.memory / 1e12, ".2f"),
+        machine_source=source(machine.source, speech),
+        link=n(machine.in_link / 1e9, ",.0f"),
+        copy=n(machine.copy_seconds * 1e6, ",.0f"),
+        size=BLOCK_SIZE,
     )
 
 
-def symbols(machine: Machine, shape: ModelShape) -> Table:
+def source(text: str, speech: Speech) -> str:
+    """Where a number is from: data sheets keep their names, our own words are spoken."""
+    ours = {CONFIG: "cost.config", OWN_NUMBERS: "cost.own_source"}
+    return speech(ours[text]) if text in ours else text
+
+
+def symbols(machine: Machine, shape: ModelShape, speech: Speech = ENGLISH) -> Table:
     """Every letter of the formulas: what it means, and what it is here."""
-    link = machine.in_link / 1e9
+
+    def t(key: str, **values: object) -> str:
+        return speech(f"cost.{key}", **values)
+
+    def n(value: float, form: str, unit: str) -> str:
+        return f"{speech.number(value, form)} {unit}"
+
+    of_model, of_machine = (source(one.source, speech) for one in (shape, machine))
+    billions = speech.number(shape.parameters / 1e9, ",.3g")
     return Table(
-        f"The letters, and what they are for {shape.name} on {machine.name}",
-        ("letter", "means", "here", "from"),
+        t("letters", model=shape.name, machine=machine.name),
+        (t("head_letter"), t("head_means"), t("head_here"), t("head_from")),
         (
-            ("N", "tokens of history that need their KV back", "the chart's axis", ""),
+            ("N", t("N"), t("N_here"), ""),
+            ("P", t("P"), t("billion", n=billions), of_model),
+            ("L", t("L"), f"{shape.layers}", of_model),
+            ("H", t("H"), f"{shape.heads}", of_model),
+            ("K", t("K"), f"{shape.kv_heads}", of_model),
+            ("D", t("D"), f"{shape.head_dim}", of_model),
             (
-                "P",
-                "parameters in the layers, without embedding and head",
-                f"{shape.parameters / 1e9:,.3g} billion",
-                shape.source,
+                t("weights"),
+                t("weights_means"),
+                n(shape.weight_bytes / 1e9, ",.3g", "GB"),
+                t("calculated"),
             ),
-            ("L", "layers of the model", f"{shape.layers}", shape.source),
-            ("H", "attention heads of a layer", f"{shape.heads}", shape.source),
-            ("K", "heads that keep keys and values", f"{shape.kv_heads}", shape.source),
-            ("D", "numbers in one head's vector", f"{shape.head_dim}", shape.source),
+            (t("bytes_letter"), t("bytes_means"), f"{shape.bytes}", of_model),
             (
-                "weight bytes",
-                "bytes of the P parameters",
-                f"{shape.weight_bytes / 1e9:,.3g} GB",
-                "calculated",
+                t("kv_letter"),
+                t("kv_means"),
+                speech.number(shape.kv_bytes_per_token),
+                t("calculated"),
             ),
-            ("bytes", "of one number, in weights and KV", f"{shape.bytes}", shape.source),
+            ("F", t("F"), n(machine.operations / 1e12, ",.4g", "TFLOP/s"), of_machine),
+            ("u", t("u"), f"{machine.reached:.0%}", t("assumed")),
             (
-                "2·L·K·D·bytes",
-                "bytes of KV of one token",
-                f"{shape.kv_bytes_per_token:,}",
-                "calculated",
-            ),
-            (
-                "F",
-                "operations a second, at most",
-                f"{machine.operations / 1e12:,.4g} TFLOP/s",
-                machine.source,
-            ),
-            ("u", "share of F that is reached", f"{machine.reached:.0%}", "assumed"),
-            (
-                "memory bandwidth",
-                "bytes a second between processor and its memory",
-                f"{machine.memory / 1e9:,.5g} GB/s",
-                machine.source,
+                t("bandwidth"),
+                t("bandwidth_means"),
+                n(machine.memory / 1e9, ",.5g", "GB/s"),
+                of_machine,
             ),
             (
-                "link",
-                "bytes a second over the link, each way",
-                f"{link:,.3g} GB/s",
-                f"{LINK_REACHED:.0%} of its peak, assumed",
+                t("link_letter"),
+                t("link_means"),
+                n(machine.in_link / 1e9, ",.3g", "GB/s"),
+                t("link_from", share=f"{LINK_REACHED:.0%}"),
             ),
-            ("c", "time to start one copy", f"{machine.copy_seconds * 1e6:,.3g} µs", "assumed"),
-            (
-                "copies(N)",
-                "copies for N tokens: 2 large ones, or 2 for each block and layer",
-                f"blocks of {BLOCK_SIZE} tokens",
-                "two lines of the chart",
-            ),
+            ("c", t("c"), n(machine.copy_seconds * 1e6, ",.3g", "µs"), t("assumed")),
+            (t("copies"), t("copies_means"), t("copies_here", size=BLOCK_SIZE), t("copies_from")),
         ),
-        "The models' numbers are in the config.json that is published with their weights.",
+        t("letters_note"),
     )

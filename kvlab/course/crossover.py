@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvlab.course.cost import source
 from kvlab.engine.cost_model import CostModel, Machine, ModelShape
+from kvlab.trace.speech import ENGLISH, Speech
 from kvlab.trace.table import Table
 
 BLOCK_SIZES = (1, 4, 16, 64, 256)
@@ -30,9 +32,10 @@ class Stretch:
     first: int
     last: int
 
-    def __str__(self) -> str:
-        end = f"{self.last:,}" + (" and beyond" if self.last + 1 > LONGEST else "")
-        return f"from {self.first:,} to {end}"
+    def told(self, speech: Speech) -> str:
+        """`from 16 to 2,048`."""
+        key = "cost.stretch_open" if self.last + 1 > LONGEST else "cost.stretch"
+        return speech(key, first=speech.number(self.first), last=speech.number(self.last))
 
 
 def recompute_is_cheaper(costs: CostModel) -> Stretch | None:
@@ -76,23 +79,31 @@ class Crossovers:
         costs = self.costs(block_size, large)
         return costs.copies(costs.blocks_for(EXAMPLE))
 
-    @property
-    def table(self) -> Table:
+    def table(self, speech: Speech = ENGLISH) -> Table:
         """One row a block size, and one for a swap in one large copy each way."""
-        ways = [(f"{size} token{'s' * (size > 1)}", size, False) for size in BLOCK_SIZES]
-        ways.append(("any, in one large copy each way", 16, True))
+        n, tokens = speech.number, speech.number(EXAMPLE)
+        ways = [(speech.count(size, "token"), size, False) for size in BLOCK_SIZES]
+        ways.append((speech("cost.one_copy"), 16, True))
         rows = []
         for name, size, large in ways:
             found = recompute_is_cheaper(self.costs(size, large))
-            rows.append((name, f"{self.copies(size, large):,}", str(found or "at no length")))
+            cheaper = found.told(speech) if found else speech("cost.nowhere")
+            rows.append((name, n(self.copies(size, large)), cheaper))
         return Table(
-            f"Where recompute is cheaper: {self.shape.name}, {self.machine.name}",
-            ("a block holds", f"copies to swap {EXAMPLE:,} tokens", "recompute is cheaper"),
+            speech("cost.table", model=self.shape.name, machine=self.machine.name),
+            (
+                speech("cost.head_block"),
+                speech("cost.head_copies", tokens=tokens),
+                speech("cost.head_cheaper"),
+            ),
             tuple(rows),
-            f"Modelled, not measured; looked at up to {LONGEST:,} tokens, in whole blocks. A copy "
-            f"for each block, layer and way, {self.machine.copy_seconds * 1e6:.0f} µs to start "
-            f"each. Source of the hardware's numbers: {self.machine.source}.",
+            speech(
+                "cost.table_note",
+                tokens=n(LONGEST),
+                copy=n(self.machine.copy_seconds * 1e6, ",.0f"),
+                source=source(self.machine.source, speech),
+            ),
         )
 
     def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]:
-        return self.table._repr_mimebundle_()
+        return self.table()._repr_mimebundle_()

@@ -13,6 +13,7 @@ from statistics import median
 from kvlab.trace.document import Trace
 from kvlab.trace.facts import gaps
 from kvlab.trace.gaps import Gap
+from kvlab.trace.speech import ENGLISH, Speech
 from kvlab.trace.table import Table
 
 NOTHING = "–"
@@ -75,7 +76,7 @@ def goodput(trace: Trace, limit: int | None = None) -> float:
     return sum(one.in_time(limit) for one in delays(trace)) / len(trace.steps)
 
 
-def delay_table(trace: Trace, limit: int | None = None) -> Table:
+def delay_table(trace: Trace, limit: int | None = None, speech: Speech = ENGLISH) -> Table:
     """A row a request, in steps, and the goodput of the run below."""
     every = delays(trace)
     rows = tuple(
@@ -83,29 +84,36 @@ def delay_table(trace: Trace, limit: int | None = None) -> Table:
             one.id,
             f"{len(one.delivered)}",
             NOTHING if one.ttft is None else f"{one.ttft}",
-            f"{median(gap.steps for gap in one.gaps):g}" if one.gaps else NOTHING,
-            longest(one),
-            f"{one.in_time(limit)} of {len(one.delivered)}",
+            speech.number(median(gap.steps for gap in one.gaps)) if one.gaps else NOTHING,
+            longest(one, speech),
+            speech("delay.of", good=one.in_time(limit), all=len(one.delivered)),
         )
         for one in every
     )
     good, steps = sum(one.in_time(limit) for one in every), len(trace.steps)
     seconds = sum(step["seconds"] for step in trace.steps)
+    heads = ("request", "outputs", "ttft", "median", "longest", "in_time")
     return Table(
-        "What each user gets, in steps",
-        ("request", "outputs", "TTFT", "median gap", "longest gap", "in time"),
+        speech("delay.table"),
+        tuple(speech(f"delay.head_{name}") for name in heads),
         rows,
-        f"Goodput: {good} outputs in time / {steps} steps = {good / steps:.2f} a step, and "
-        f"{good / seconds:,.0f} a second of this run as it was measured.",
+        speech(
+            "delay.goodput_of",
+            good=good,
+            steps=steps,
+            per_step=speech.number(good / steps, ".2f"),
+            per_second=speech.number(good / seconds, ",.0f"),
+        ),
         "kvlab-delays",
     )
 
 
-def longest(one: Delays) -> str:
+def longest(one: Delays, speech: Speech) -> str:
     """The longest gap, and what it is made of where it is not plain decoding."""
     if not one.gaps:
         return NOTHING
     worst = max(one.gaps, key=lambda gap: gap.steps)
     if not worst.waiting:
         return f"{worst.steps}"
-    return f"{worst.steps}: {worst.waiting} waiting, {worst.recovery} recovery"
+    parts = {"waiting": worst.waiting, "recovery": worst.recovery}
+    return speech("delay.longest", steps=worst.steps, **parts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,18 @@ import traitlets
 
 from kvlab.draw.chart_look import LOOKS, Look
 from kvlab.draw.seat import Bundle, seated
+from kvlab.trace.speech import ENGLISH, Speech
 
 HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """What a chart shows in one language: title, the sentence with its numbers, and the figure."""
+
+    title: str
+    caption: str
+    figure: Callable[[Look], go.Figure]
 
 
 class Chart(anywidget.AnyWidget):
@@ -34,14 +45,21 @@ class Chart(anywidget.AnyWidget):
     title = traitlets.Unicode("", help="What the chart shows.").tag(sync=True)
     caption = traitlets.Unicode("", help="The chart's numbers in words.").tag(sync=True)
 
-    def show(self, title: str, caption: str, draw: Callable[[Look], go.Figure]) -> None:
+    def show(self, draw: Callable[[Speech], Drawing], speech: Speech = ENGLISH) -> Chart:
         """Replace what is on show, in one message."""
-        looks = {name: plain(draw(look)) for name, look in LOOKS.items()}
+        self._draw = draw
+        drawing = draw(speech)
+        looks = {name: plain(drawing.figure(look)) for name, look in LOOKS.items()}
         with self.hold_sync():
-            self.set_trait("title", title)
-            self.set_trait("caption", caption)
+            self.set_trait("title", drawing.title)
+            self.set_trait("caption", drawing.caption)
             self.set_trait("light", looks["light"])
             self.set_trait("dark", looks["dark"])
+        return self
+
+    def speak(self, speech: Speech) -> None:
+        """The same in another language."""
+        self.show(self._draw, speech)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
         """The widget, and the sentence for readers without a kernel."""

@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 
 from kvlab.draw.stills import svg
 from kvlab.trace.document import Trace
+from kvlab.trace.speech import Speech
 
 PATTERNS = ("\\", ".", "-", "/", "|", "x")
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif'
@@ -47,7 +48,7 @@ DARK = Look.of(svg.DARK, stroke=0.3)
 LOOKS = {"light": LIGHT, "dark": DARK}
 
 
-def layout(look: Look) -> dict[str, Any]:
+def layout(look: Look, speech: Speech) -> dict[str, Any]:
     """Transparent ground, text in the look's colours, no zoom and no tool bar to lose a way in."""
     axis = {
         "color": look.soft,
@@ -69,15 +70,16 @@ def layout(look: Look) -> dict[str, Any]:
         "yaxis": axis,
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "xanchor": "left"},
         "hoverlabel": {"font": {"family": FONT}},
+        "separators": "".join(speech.words["grammar"][sign] for sign in ("point", "thousands")),
     }
 
 
-def stacked(panels: Sequence[str], look: Look) -> go.Figure:
+def stacked(panels: Sequence[str], look: Look, speech: Speech) -> go.Figure:
     """Panels one above the other on one x axis, the first as high as two of the others."""
     weights = [2.0 if panel == "gpu" else 1.0 for panel in panels]
     gap = 0.09
     unit = (1 - gap * (len(panels) - 1)) / sum(weights)
-    figure = go.Figure(layout=layout(look))
+    figure = go.Figure(layout=layout(look, speech))
     base = figure.layout.yaxis.to_plotly_json()
     top = 1.0
     for at, weight in enumerate(weights):
@@ -93,9 +95,9 @@ def axis_name(at: int, kind: str = "y") -> str:
     return kind if at == 0 else f"{kind}{at + 1}"
 
 
-def step_axis(figure: go.Figure, steps: Sequence[int], labelled: bool) -> None:
+def step_axis(figure: go.Figure, steps: Sequence[int], labelled: bool, name: str) -> None:
     """Steps as whole numbers."""
-    axis: dict[str, Any] = {"title": {"text": "step"}, "range": [steps[0] - 0.6, steps[-1] + 0.6]}
+    axis: dict[str, Any] = {"title": {"text": name}, "range": [steps[0] - 0.6, steps[-1] + 0.6]}
     axis |= {"dtick": 1} if labelled else {"tickformat": "d", "nticks": 10}
     figure.update_layout(xaxis=axis, bargap=0.16)
 
@@ -150,19 +152,7 @@ def ids(trace: Trace) -> list[str]:
     return list(dict.fromkeys([*found, *arrived]))
 
 
-def span(steps: Sequence[int]) -> str:
+def span(steps: Sequence[int], speech: Speech) -> str:
     """`step 3`, `steps 1 and 2`, `steps 3 to 6`."""
-    if len(steps) == 1:
-        return f"step {steps[0]}"
-    return f"steps {steps[0]} {'and' if len(steps) == 2 else 'to'} {steps[-1]}"
-
-
-def listed(items: Sequence[Any]) -> str:
-    """`1, 5 and 1`."""
-    words = [str(item) for item in items]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def count(number: int, what: str) -> str:
-    """`1 step`, `5 steps`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    key = {1: "one", 2: "two"}.get(len(steps), "many")
+    return speech(f"chart.span_{key}", first=steps[0], last=steps[-1])

@@ -13,6 +13,7 @@ from html import escape
 import ipywidgets
 
 from kvlab.errors import BadInput
+from kvlab.trace.speech import ENGLISH, Speech
 
 
 def bounded(index: object, items: Sequence[object]) -> int:
@@ -22,11 +23,14 @@ def bounded(index: object, items: Sequence[object]) -> int:
     return index
 
 
-def bounded_number(value: object, what: str, least: float, most: float) -> float:
+def bounded_number(
+    value: object, what: str, least: float, most: float, speech: Speech = ENGLISH
+) -> float:
     """A finite number from `least` to `most`. Raises BadInput, naming `what`, for anything else."""
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     if not least <= number <= most:  # false for what is no number, too
-        raise BadInput(f"{what} = {str(value)[:20]} must be a number from {least:,g} to {most:,g}.")
+        ends = {"least": speech.number(least, ",g"), "most": speech.number(most, ",g")}
+        raise BadInput(speech("page.no_number", what=what, value=str(value)[:20], **ends))
     return float(number)
 
 
@@ -46,11 +50,6 @@ def menu(labels: Sequence[str], name: str, index: int = 0) -> ipywidgets.Dropdow
         style={"description_width": "auto"},
         layout={"width": "auto"},
     )
-
-
-def switch(label: str, on: bool) -> ipywidgets.Checkbox:
-    """On or off."""
-    return ipywidgets.Checkbox(value=on, description=label, indent=False, layout={"width": "auto"})
 
 
 def button(label: str, primary: bool = False) -> ipywidgets.Button:

@@ -7,48 +7,40 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from kvlab.draw.chart import Chart
-from kvlab.draw.chart_look import (
-    LIGHT,
-    PATTERNS,
-    Look,
-    count,
-    ids,
-    layout,
-    listed,
-    marks,
-    tinted,
-)
+from kvlab.draw.chart import Chart, Drawing
+from kvlab.draw.chart_look import LIGHT, PATTERNS, Look, ids, layout, marks, tinted
 from kvlab.trace.document import Trace
 from kvlab.trace.facts import gaps
 from kvlab.trace.gaps import Gap
+from kvlab.trace.speech import ENGLISH, Speech
 
-TITLE = "What each user waits for"
 MOST_GAPS = 14
 
 
-def gaps_figure(trace: Trace, look: Look = LIGHT) -> go.Figure:
+def gaps_figure(trace: Trace, look: Look = LIGHT, speech: Speech = ENGLISH) -> go.Figure:
     """The steps between outputs, one bar a gap, split into decoding, waiting and recovery.
 
     Of a run with many gaps the longest are drawn.
     """
     drawn = drawn_gaps(trace)
-    figure = go.Figure(layout=layout(look))
+    figure = go.Figure(layout=layout(look, speech))
     for place, id in enumerate(ids(trace)):
         own = [gap for gap in drawn if gap.id == id]
         hue = look.hue(place)
         for phase, marker in phase_markers(look, hue, PATTERNS[place % len(PATTERNS)]).items():
             steps = [getattr(gap, phase) for gap in own]
+            name = speech(f"chart.{phase}")
             if any(steps):
                 figure.add_bar(
                     y=[f"{gap.id} · x{gap.after} → x{gap.after + 1}" for gap in own],
                     x=[n or None for n in steps],
                     orientation="h",
-                    name=phase,
+                    name=name,
                     marker=marker,
                     showlegend=False,
-                    hovertemplate=f"%{{y}}: %{{x}} steps {phase}<extra></extra>",
-                    text=[f"{n} {phase}" if n > 1 else str(n or "") for n in steps],
+                    hovertemplate=speech("chart.hover_gap", name="%{y}", n="%{x}", phase=name)
+                    + "<extra></extra>",
+                    text=[f"{n} {name}" if n > 1 else str(n or "") for n in steps],
                     textposition="inside",
                     insidetextanchor="middle",
                     textangle=0,
@@ -59,7 +51,8 @@ def gaps_figure(trace: Trace, look: Look = LIGHT) -> go.Figure:
                     },
                 )
     for phase, marker in phase_markers(look, look.soft, PATTERNS[0]).items():
-        figure.add_bar(x=[None], y=[None], name=phase, marker=marker, hoverinfo="skip")
+        name = speech(f"chart.{phase}")
+        figure.add_bar(x=[None], y=[None], name=name, marker=marker, hoverinfo="skip")
     most = max([gap.steps for gap in drawn], default=1)
     figure.update_layout(
         barmode="stack",
@@ -68,7 +61,7 @@ def gaps_figure(trace: Trace, look: Look = LIGHT) -> go.Figure:
         margin={"l": 8, "r": 12, "t": 34, "b": 48},
         legend={"traceorder": "normal"},
         xaxis={
-            "title": {"text": "steps between two outputs"},
+            "title": {"text": speech("chart.between")},
             "range": [0, most + 0.3],
             "tickvals": marks(most),
         },
@@ -77,26 +70,36 @@ def gaps_figure(trace: Trace, look: Look = LIGHT) -> go.Figure:
     return figure
 
 
-def gaps_sentence(trace: Trace) -> str:
+def gaps_sentence(trace: Trace, speech: Speech = ENGLISH) -> str:
     """The numbers of `gaps_figure` in words."""
     every = gaps(trace)
     if len(every) > MOST_GAPS:
         worst = max(every, key=lambda gap: gap.steps)
-        return (
-            f"The {MOST_GAPS} longest of {len(every)} gaps; the longest is {worst.id}'s between "
-            f"x{worst.after} and x{worst.after + 1}: {split_words(worst)}."
+        return speech(
+            "chart.longest_of",
+            drawn=MOST_GAPS,
+            all=len(every),
+            id=worst.id,
+            after=worst.after,
+            next=worst.after + 1,
+            split=split_words(worst, speech),
         )
     parts = []
     for id, of_request in groupby(every, key=lambda gap: gap.id):
         own = list(of_request)
         split = [
-            f"the one between x{gap.after} and x{gap.after + 1} is {split_words(gap)}"
+            speech(
+                "chart.gap_is",
+                after=gap.after,
+                next=gap.after + 1,
+                split=split_words(gap, speech),
+            )
             for gap in own
             if gap.steps > 1
         ]
-        steps = f"Gaps between the outputs of {id}, in steps: {listed([g.steps for g in own])}"
+        steps = speech("chart.gaps_of", id=id, steps=speech.listed(g.steps for g in own))
         parts.append(f"{'; '.join([steps, *split])}.")
-    return " ".join(parts) or "No request has delivered two outputs, so there is no gap."
+    return " ".join(parts) or speech("chart.no_gap")
 
 
 def drawn_gaps(trace: Trace) -> list[Gap]:
@@ -108,18 +111,14 @@ def drawn_gaps(trace: Trace) -> list[Gap]:
     return [every[at] for at in sorted(longest)]
 
 
-def split_words(gap: Gap) -> str:
+def split_words(gap: Gap, speech: Speech = ENGLISH) -> str:
     """`5 steps: 4 waiting and 1 recovery`."""
     parts = [
-        f"{n} {name}"
-        for n, name in (
-            (gap.waiting, "waiting"),
-            (gap.recovery, "recovery"),
-            (gap.decoding, "decoding"),
-        )
-        if n
+        speech("chart.part", n=n, phase=speech(f"chart.{phase}"))
+        for phase in ("waiting", "recovery", "decoding")
+        if (n := getattr(gap, phase))
     ]
-    return f"{count(gap.steps, 'step')}: {listed(parts)}"
+    return speech("chart.split", steps=gap.steps, parts=speech.listed(parts))
 
 
 def phase_markers(look: Look, hue: str, pattern: str) -> dict[str, dict[str, Any]]:
@@ -132,8 +131,11 @@ def phase_markers(look: Look, hue: str, pattern: str) -> dict[str, dict[str, Any
     }
 
 
-def gaps_chart(trace: Trace, chart: Chart | None = None) -> Chart:
+def gaps_chart(trace: Trace, chart: Chart | None = None, speech: Speech = ENGLISH) -> Chart:
     """The gaps between outputs, split; into `chart` when one is given."""
-    chart = chart or Chart()
-    chart.show(TITLE, gaps_sentence(trace), lambda look: gaps_figure(trace, look))
-    return chart
+
+    def draw(speech: Speech) -> Drawing:
+        caption = gaps_sentence(trace, speech)
+        return Drawing(speech("chart.gaps"), caption, lambda look: gaps_figure(trace, look, speech))
+
+    return (chart or Chart()).show(draw, speech)

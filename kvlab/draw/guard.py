@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from kvlab.errors import BadInput, memory_ran_out
+from kvlab.trace.speech import Speech
 
 log = logging.getLogger("kvlab.pages")
 Given = ParamSpec("Given")
@@ -20,6 +21,10 @@ Given = ParamSpec("Given")
 
 class Page(Protocol):
     """What the guard needs of a page."""
+
+    @property
+    def speech(self) -> Speech:
+        """The language in which it is told."""
 
     def fail(self, message: str) -> None:
         """Show a card with this message."""
@@ -42,9 +47,7 @@ def guarded(
             self.fail(str(error))
         except Exception as error:
             log.exception("%s failed", callback.__name__)
-            why = f"This is our fault ({type(error).__name__})."
-            if memory_ran_out(error):
-                why = "There is not enough memory left for this."
-            self.fail(f"{why} What was shown before still is.")
+            key = "page.no_memory" if memory_ran_out(error) else "page.fault"
+            self.fail(self.speech(key, name=type(error).__name__))
 
     return cast(Callable[Concatenate[Owner, Given], None], wrapper)

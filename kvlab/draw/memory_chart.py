@@ -7,16 +7,14 @@ from itertools import groupby
 
 import plotly.graph_objects as go
 
-from kvlab.draw.chart import Chart
+from kvlab.draw.chart import Chart, Drawing
 from kvlab.draw.chart_look import (
     LIGHT,
     PATTERNS,
     Look,
     axis_name,
     bar_text,
-    count,
     ids,
-    listed,
     marks,
     span,
     stacked,
@@ -25,12 +23,12 @@ from kvlab.draw.chart_look import (
 )
 from kvlab.trace.document import Trace
 from kvlab.trace.facts import Moment, moments
+from kvlab.trace.speech import ENGLISH, Speech
 
-TITLE = "Memory over the steps"
 MOST_LABELLED_STEPS = 24
 
 
-def memory_figure(trace: Trace, look: Look = LIGHT) -> go.Figure:
+def memory_figure(trace: Trace, look: Look = LIGHT, speech: Speech = ENGLISH) -> go.Figure:
     """KV per request while the model runs, and the free blocks after each step, on one axis.
 
     The CPU pool has a panel of its own when something was ever stored there.
@@ -38,7 +36,7 @@ def memory_figure(trace: Trace, look: Look = LIGHT) -> go.Figure:
     seen, pool = moments(trace), trace.document["pool"]
     stored = any(moment.host_kv for moment in seen)
     panels = ["gpu", *(["cpu"] if stored else []), "free"]
-    figure = stacked(panels, look)
+    figure = stacked(panels, look, speech)
     labelled = len(seen) <= MOST_LABELLED_STEPS
     steps = [moment.step for moment in seen]
     for place, id in enumerate(ids(trace)):
@@ -54,38 +52,39 @@ def memory_figure(trace: Trace, look: Look = LIGHT) -> go.Figure:
                     showlegend=not labelled and panel == "gpu",
                     yaxis=axis_name(panels.index(panel)),
                     marker=tinted(look, look.hue(place), PATTERNS[place % len(PATTERNS)]),
-                    hovertemplate=f"step %{{x}}: {id} has KV for %{{y}} positions<extra></extra>",
+                    hovertemplate=speech("chart.hover_kv", step="%{x}", id=id, n="%{y}")
+                    + "<extra></extra>",
                     **bar_text([f"{id} {n}" if n else "" for n in positions], look, labelled),
                 )
     free = [moment.free for moment in seen]
     figure.add_bar(
         x=steps,
         y=free,
-        name="free blocks",
+        name=speech("chart.free_blocks"),
         showlegend=False,
         yaxis=axis_name(panels.index("free")),
         marker={"color": "rgba(0,0,0,0)", "line": {"color": look.soft, "width": 1.5}},
-        hovertemplate="after step %{x}: %{y} blocks are free<extra></extra>",
+        hovertemplate=speech("chart.hover_free", step="%{x}", n="%{y}") + "<extra></extra>",
         **bar_text([str(n) for n in free], look, labelled, outside=True),
     )
     slots = pool["num_blocks"] * pool["block_size"]
     titles = {
-        "gpu": ("KV on the GPU", "positions", slots),
-        "cpu": ("KV in the CPU pool", "positions", pool["host_blocks"] * pool["block_size"]),
-        "free": ("free after the step", "blocks", pool["num_blocks"]),
+        "gpu": ("on_gpu", "positions", slots),
+        "cpu": ("on_cpu", "positions", pool["host_blocks"] * pool["block_size"]),
+        "free": ("free", "blocks", pool["num_blocks"]),
     }
     for at, panel in enumerate(panels):
-        _, unit, most = titles[panel]
+        title, unit, most = titles[panel]
         room = most * (1.12 if panel == "gpu" else 1.35)
         axis = {
-            "title": {"text": unit},
+            "title": {"text": speech(f"chart.{unit}")},
             "range": [0, room],
             "showgrid": False,
             "tickvals": marks(most),
         }
         figure.update_layout({axis_name(at, "yaxis"): axis})
         figure.add_annotation(
-            text=titles[panel][0],
+            text=speech(f"chart.{title}"),
             xref="paper",
             x=0,
             yref=f"{axis_name(at)} domain",
@@ -106,7 +105,7 @@ def memory_figure(trace: Trace, look: Look = LIGHT) -> go.Figure:
         line={"color": look.ink, "width": 1.5, "dash": "dash"},
     )
     figure.add_annotation(
-        text=f"all {slots} slots",
+        text=speech("chart.all_slots", slots=speech.number(slots)),
         xref="paper",
         x=1,
         yref="y",
@@ -116,39 +115,49 @@ def memory_figure(trace: Trace, look: Look = LIGHT) -> go.Figure:
         showarrow=False,
         font={"color": look.soft, "size": 12},
     )
-    step_axis(figure, steps, labelled)
+    step_axis(figure, steps, labelled, speech("chart.step"))
     figure.update_layout(
         barmode="stack", height=170 + 110 * len(panels), meta={"labelled": labelled}
     )
     return figure
 
 
-def memory_sentence(trace: Trace) -> str:
+def memory_sentence(trace: Trace, speech: Speech = ENGLISH) -> str:
     """The numbers of `memory_figure` in words."""
     seen, blocks = moments(trace), trace.document["pool"]["num_blocks"]
+    free = [moment.free for moment in seen]
     if len(seen) > MOST_LABELLED_STEPS:
-        free = [moment.free for moment in seen]
-        return (
-            f"Over {len(seen)} steps between {min(free)} and {max(free)} of {blocks} blocks are "
-            f"free; {count(sum(not n for n in free), 'step')} end with none free."
+        return speech(
+            "chart.many_steps",
+            steps=len(seen),
+            least=min(free),
+            most=max(free),
+            blocks=blocks,
+            full=free.count(0),
         )
     parts = [
-        f"Free after steps {seen[0].step} to {seen[-1].step}: "
-        f"{listed([moment.free for moment in seen])} of {blocks} blocks."
+        speech(
+            "chart.free_after",
+            span=span([moment.step for moment in seen], speech),
+            free=speech.listed(free),
+            blocks=blocks,
+        )
     ]
     for id in ids(trace):
         runs = [
-            f"{listed([kv for _, kv in run])} in {span([step for step, _ in run])}"
+            speech(
+                "chart.run_in",
+                kv=speech.listed(kv for _, kv in run),
+                span=span([step for step, _ in run], speech),
+            )
             for run in stretches(seen, id)
         ]
         if runs:
-            parts.append(f"KV of {id} on the GPU while the model runs: {', then '.join(runs)}.")
+            parts.append(speech("chart.kv_of", id=id, runs=speech("chart.then").join(runs)))
         kept = [(moment.step, moment.host_kv[id]) for moment in seen if moment.host_kv.get(id)]
         if kept:
-            parts.append(
-                f"The CPU pool keeps {count(kept[0][1], 'position')} of {id} in "
-                f"{span([step for step, _ in kept])}."
-            )
+            steps = span([step for step, _ in kept], speech)
+            parts.append(speech("chart.cpu_keeps", kv=kept[0][1], id=id, span=steps))
     return " ".join(parts)
 
 
@@ -158,8 +167,13 @@ def stretches(seen: Sequence[Moment], id: str) -> list[list[tuple[int, int]]]:
     return [[(m.step, m.kv[id]) for m in run] for has, run in groups if has]
 
 
-def memory_chart(trace: Trace, chart: Chart | None = None) -> Chart:
+def memory_chart(trace: Trace, chart: Chart | None = None, speech: Speech = ENGLISH) -> Chart:
     """KV per request and free blocks over the steps; into `chart` when one is given."""
-    chart = chart or Chart()
-    chart.show(TITLE, memory_sentence(trace), lambda look: memory_figure(trace, look))
-    return chart
+
+    def draw(speech: Speech) -> Drawing:
+        caption = memory_sentence(trace, speech)
+        return Drawing(
+            speech("chart.memory"), caption, lambda look: memory_figure(trace, look, speech)
+        )
+
+    return (chart or Chart()).show(draw, speech)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import plotly.graph_objects as go
 
 from kvlab.course.delays import Delays, delays, step_ends
-from kvlab.draw.chart import Chart
-from kvlab.draw.chart_look import LIGHT, PATTERNS, Look, count, layout, listed
+from kvlab.draw.chart import Chart, Drawing
+from kvlab.draw.chart_look import LIGHT, PATTERNS, Look, layout
 from kvlab.draw.gaps_chart import phase_markers
 from kvlab.trace.document import Trace
+from kvlab.trace.speech import ENGLISH, Speech
 
-TITLE = "Outputs as they are received"
 MOST_ROWS = 16
 MOST_LABELLED = 60  # outputs
 
 
-def outputs_figure(trace: Trace, look: Look = LIGHT, measured: bool = False) -> go.Figure:
+def outputs_figure(
+    trace: Trace, look: Look = LIGHT, measured: bool = False, speech: Speech = ENGLISH
+) -> go.Figure:
     """Marks at the end of the step that delivered; bars before them say what the user waited for.
 
     The axis counts steps, or with `measured` milliseconds of the run. Of many requests the first
@@ -25,7 +25,7 @@ def outputs_figure(trace: Trace, look: Look = LIGHT, measured: bool = False) -> 
     """
     rows = delays(trace)[:MOST_ROWS]
     at = ends(trace, measured)
-    figure = go.Figure(layout=layout(look))
+    figure = go.Figure(layout=layout(look, speech))
     labelled = sum(len(one.delivered) for one in rows) <= MOST_LABELLED
     for place, one in enumerate(rows):
         hue = look.hue(place)
@@ -40,7 +40,7 @@ def outputs_figure(trace: Trace, look: Look = LIGHT, measured: bool = False) -> 
                 width=0.24,
                 marker=marker,
                 showlegend=False,
-                hovertemplate=f"{one.id}: {NAMES[phase]}<extra></extra>",
+                hovertemplate=speech(f"chart.hover_{phase}", id=one.id) + "<extra></extra>",
             )
         figure.add_scatter(
             y=[one.id] * len(one.delivered),
@@ -52,14 +52,17 @@ def outputs_figure(trace: Trace, look: Look = LIGHT, measured: bool = False) -> 
             cliponaxis=False,
             marker={"size": 10, "color": hue, "line": {"color": hue, "width": 1.5}},
             showlegend=False,
-            hovertemplate=f"{one.id}: x%{{pointNumber}} at %{{x:.4g}}<extra></extra>",
+            hovertemplate=speech(
+                "chart.hover_output", id=one.id, index="%{pointNumber}", at="%{x:.4g}"
+            )
+            + "<extra></extra>",
         )
     for phase, marker in phase_markers(look, look.soft, PATTERNS[0]).items():
-        name = "until the first output (TTFT)" if phase == "decoding" else phase
+        name = speech(f"chart.{'first' if phase == 'decoding' else phase}")
         figure.add_bar(
             y=[None], x=[None], name=name, marker=marker, orientation="h", hoverinfo="skip"
         )
-    unit = "milliseconds of the run, as measured" if measured else "steps"
+    unit = speech("chart.ms" if measured else "chart.steps")
     figure.update_layout(
         barmode="overlay",
         height=120 + 52 * max(2, len(rows)),
@@ -74,9 +77,6 @@ def outputs_figure(trace: Trace, look: Look = LIGHT, measured: bool = False) -> 
         },
     )
     return figure
-
-
-NAMES = {"first": "until the first output", "waiting": "waiting for room", "recovery": "recovery"}
 
 
 def ends(trace: Trace, measured: bool) -> dict[int, float]:
@@ -100,27 +100,33 @@ def waits(one: Delays) -> dict[str, list[tuple[int, int]]]:
     return {phase: spans for phase, spans in found.items() if spans}
 
 
-def outputs_sentence(trace: Trace) -> str:
+def outputs_sentence(trace: Trace, speech: Speech = ENGLISH) -> str:
     """The chart's numbers in words."""
     every = delays(trace)
     parts = []
     for one in every[:MOST_ROWS]:
         if not one.delivered:
-            parts.append(f"{one.id} receives nothing.")
+            parts.append(speech("chart.nothing", id=one.id))
             continue
-        when = listed(one.delivered) if len(one.delivered) <= 12 else f"up to {one.delivered[-1]}"
-        parts.append(f"{one.id} receives {count(len(one.delivered), 'output')}, in steps {when}.")
+        when = speech.listed(one.delivered)
+        if len(one.delivered) > 12:
+            when = speech("chart.up_to", last=one.delivered[-1])
+        parts.append(speech("chart.receives", id=one.id, outputs=len(one.delivered), when=when))
     if len(every) > MOST_ROWS:
-        parts.append(f"The first {MOST_ROWS} of {len(every)} requests are drawn.")
+        parts.append(speech("chart.first_rows", drawn=MOST_ROWS, all=len(every)))
     return " ".join(parts)
 
 
-def outputs_chart(trace: Trace, chart: Chart | None = None, measured: bool = False) -> Chart:
+def outputs_chart(
+    trace: Trace, chart: Chart | None = None, measured: bool = False, speech: Speech = ENGLISH
+) -> Chart:
     """Outputs over time; into `chart` when one is given."""
-    chart = chart or Chart()
 
-    def draw(look: Look) -> Any:
-        return outputs_figure(trace, look, measured)
+    def draw(speech: Speech) -> Drawing:
+        return Drawing(
+            speech("chart.outputs"),
+            outputs_sentence(trace, speech),
+            lambda look: outputs_figure(trace, look, measured, speech),
+        )
 
-    chart.show(TITLE, outputs_sentence(trace), draw)
-    return chart
+    return (chart or Chart()).show(draw, speech)

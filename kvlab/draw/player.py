@@ -233,7 +233,7 @@ class Player(anywidget.AnyWidget):
                 {"event": self.cursor, "events": len(self.trace["events"])},
                 words,
             ),
-            fill(made, {"device": run["device"]}, words),
+            fill(made, {"device": run["device"], "made": run.get("made")}, words),
         ]
         return " · ".join(parts)
 

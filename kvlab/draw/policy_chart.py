@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from kvlab.course.policies import Row
-from kvlab.draw.chart import Chart
+from kvlab.draw.chart import Chart, Drawing
 from kvlab.draw.chart_look import LIGHT, Look, layout
+from kvlab.trace.speech import ENGLISH, Speech
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x")
-TITLE = "What each policy computes again"
 
 
-def policies_figure(rows: Sequence[Row], look: Look = LIGHT) -> go.Figure:
+def policies_figure(rows: Sequence[Row], look: Look = LIGHT, speech: Speech = ENGLISH) -> go.Figure:
     """Recompute tax of every policy in percent; the bar at a mark spans the seeds."""
-    figure = go.Figure(layout=layout(look))
+    figure = go.Figure(layout=layout(look, speech))
     shares = sorted({row.share for row in rows}, reverse=True)
     for place, share in enumerate(shares):
         of = [row for row in rows if row.share == share]
@@ -24,7 +24,7 @@ def policies_figure(rows: Sequence[Row], look: Look = LIGHT) -> go.Figure:
         figure.add_scatter(
             x=[average for average, _, _ in values],
             y=[row.setting for row in of],
-            name=f"{share:.0%} of the need",
+            name=speech("chart.share", share=percent(share)),
             mode="markers",
             marker={"symbol": SYMBOLS[place % 5], "size": 11, "color": look.hue(place)},
             error_x={
@@ -36,13 +36,14 @@ def policies_figure(rows: Sequence[Row], look: Look = LIGHT) -> go.Figure:
                 "thickness": 1,
                 "width": 3,
             },
-            hovertemplate="%{y}: %{x:.1f} %<extra></extra>",
+            hovertemplate=speech("chart.policy_hover", name="%{y}", n="%{x:.1f}")
+            + "<extra></extra>",
         )
     figure.update_layout(
         height=380,
         margin={"t": 64, "l": 130},
         xaxis={
-            "title": {"text": "computed again, % of the tokens processed"},
+            "title": {"text": speech("chart.again")},
             "rangemode": "tozero",
         },
         yaxis={"autorange": "reversed", "showgrid": False, "title": None},
@@ -50,18 +51,28 @@ def policies_figure(rows: Sequence[Row], look: Look = LIGHT) -> go.Figure:
     return figure
 
 
-def policies_sentence(rows: Sequence[Row]) -> str:
+def policies_sentence(rows: Sequence[Row], speech: Speech = ENGLISH) -> str:
     """The chart's numbers for those who do not see it."""
-    parts = []
+    parts = [speech("chart.policies_lead")]
     for share in sorted({row.share for row in rows}, reverse=True):
         of = [row for row in rows if row.share == share]
-        taxes = [f"{row.setting} {row.numbers['recompute_tax'][0]:.0%}" for row in of]
-        parts.append(f"Pool of {share:.0%} of the need: {', '.join(taxes)}.")
-    return " ".join(["Tokens computed again, as a share of those processed.", *parts])
+        taxes = [f"{row.setting} {percent(row.numbers['recompute_tax'][0])}" for row in of]
+        parts.append(speech("chart.policies_pool", share=percent(share), taxes=", ".join(taxes)))
+    return " ".join(parts)
 
 
-def policies_chart(rows: Sequence[Row]) -> Chart:
+def percent(share: float) -> str:
+    return f"{share:.0%}"
+
+
+def policies_chart(rows: Sequence[Row], speech: Speech = ENGLISH) -> Chart:
     """The chart on a page, with its sentence."""
-    chart = Chart()
-    chart.show(TITLE, policies_sentence(rows), lambda look: policies_figure(rows, look))
-    return chart
+
+    def draw(speech: Speech) -> Drawing:
+        return Drawing(
+            speech("chart.policies"),
+            policies_sentence(rows, speech),
+            lambda look: policies_figure(rows, look, speech),
+        )
+
+    return Chart().show(draw, speech)

@@ -32,8 +32,9 @@ from kvlab.runs.live import LiveRun
 from kvlab.runs.run import Run
 from kvlab.runs.scenario import Scenario
 from kvlab.trace.document import Trace
-from kvlab.trace.narration import fill, load_words
+from kvlab.trace.narration import fill
 from kvlab.trace.ranges import lesson_range
+from kvlab.trace.speech import Speech
 
 if TYPE_CHECKING:
     from kvlab.models.loading import LoadedModel
@@ -62,7 +63,8 @@ class WhatIf(ipywidgets.VBox):
         language: str = "en",
     ) -> None:
         self.language = language
-        self.words = load_words(language)
+        self.speech = Speech(language)
+        self.words = self.speech.words
         self.load = load
         self.model: LoadedModel | None = None
         self.live: LiveRun | None = None

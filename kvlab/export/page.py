@@ -23,6 +23,7 @@ from kvlab.errors import BadInput
 from kvlab.trace.document import Trace
 from kvlab.trace.narration import load_words
 from kvlab.trace.ranges import lesson_range
+from kvlab.trace.speech import Speech, in_language
 
 HERE = Path(__file__).parent
 BUNDLE = HERE.parent / "draw" / "js" / "dist"
@@ -48,9 +49,9 @@ def page(trace: Trace, options: PageOptions) -> str:
     """The file. Raises BadInput for a language without words or a trace too large for a page."""
     words = load_words(options.language)
     start, stop = (0, len(trace.events)) if options.whole else lesson_range(trace)
-    title = options.title or title_of(trace)
+    title = options.title or title_of(trace, options.language)
     run = {
-        "trace": trace.document,
+        "trace": in_language(trace.document, Speech(options.language)),
         "words": words,
         "title": options.title,
         "start": start,
@@ -145,7 +146,7 @@ def snippet(trace: Trace, options: PageOptions, file: str) -> str:
         where += f"&cursor={options.cursor}"
     return (
         f'<iframe src="{quote(file)}#{escape(where)}" '
-        f'title="{escape(options.title or title_of(trace))}" width="100%" '
+        f'title="{escape(options.title or title_of(trace, options.language))}" width="100%" '
         f'height="{EMBEDDED_HEIGHT}" loading="lazy" sandbox="allow-scripts allow-downloads" '
         'style="border: 0"></iframe>'
     )

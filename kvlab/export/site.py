@@ -22,6 +22,7 @@ from kvlab.export.tab.build import write_lab
 from kvlab.files.write import write_whole
 from kvlab.runs.scenario import scenario_names
 from kvlab.trace.document import Trace
+from kvlab.trace.speech import Speech
 
 INDEX = "index.html"
 PLACE = "<main>"
@@ -68,31 +69,32 @@ def write_site(
         raise BadInput(
             f"{folder} cannot be made ({error.strerror}): name another folder."
         ) from error
-    figures, others = lessons()
+    speech = Speech(options.language)
+    figures, others = lessons(speech)
     every = [*figures, *others]
     for at, lesson in enumerate(every):
         earlier = every[at - 1] if at else None
         later = every[at + 1] if at + 1 < len(every) else None
         path = folder / lesson.file
-        write_whole(path, linked(page(lesson.trace, options), earlier, later))
+        write_whole(path, linked(page(lesson.trace, options), earlier, later, speech))
         yield path
     if python is not None:
         yield from write_lab(folder, python)
     path = folder / INDEX
-    write_whole(path, index(figures, others, with_lab=python is not None))
+    write_whole(path, index(figures, others, speech, with_lab=python is not None))
     yield path
 
 
-def lessons() -> tuple[list[Lesson], list[Lesson]]:
+def lessons(speech: Speech) -> tuple[list[Lesson], list[Lesson]]:
     """The figures, in the story's order, and the shipped scenarios beyond them."""
     figures = [
-        Lesson(one.scenario, f"Figure {one.number} · {one.title}", one.question, trace)
+        Lesson(one.scenario, one.heading(speech), one.text("question", speech), trace)
         for one in CHAPTERS
         for trace in [recorded(one.scenario)]
     ]
     told = {one.name for one in figures}
     others = [
-        Lesson(name, title_of(trace), size_of(trace), trace)
+        Lesson(name, title_of(trace, speech.language), size_of(trace, speech), trace)
         for name in scenario_names()
         if name not in told
         for trace in [recorded(name)]
@@ -100,54 +102,58 @@ def lessons() -> tuple[list[Lesson], list[Lesson]]:
     return figures, others
 
 
-def size_of(trace: Trace) -> str:
+def size_of(trace: Trace, speech: Speech) -> str:
     pool = trace.document["pool"]
-    return (
-        f"{len(trace.document['requests'])} requests, {pool['num_blocks']} blocks of "
-        f"{pool['block_size']} tokens, {len(trace.steps)} steps."
+    return speech(
+        "site.size",
+        requests=len(trace.document["requests"]),
+        blocks=pool["num_blocks"],
+        tokens=pool["block_size"],
+        steps=len(trace.steps),
     )
 
 
-def linked(whole: str, earlier: Lesson | None, later: Lesson | None) -> str:
+def linked(whole: str, earlier: Lesson | None, later: Lesson | None, speech: Speech) -> str:
     """A lesson's page with the links to its neighbours above the player."""
-    links = [f'<a href="{INDEX}">All lessons</a>']
+    links = [f'<a href="{INDEX}">{escape(speech("site.all"))}</a>']
     if earlier:
         links.append(f'<a rel="prev" href="{earlier.file}">← {escape(earlier.title)}</a>')
     if later:
         links.append(f'<a rel="next" href="{later.file}">{escape(later.title)} →</a>')
     if PLACE not in whole:
         raise RuntimeError("the page has no place for links")
-    return whole.replace(PLACE, f'<nav lang="en"><p>{" | ".join(links)}</p></nav>\n{PLACE}', 1)
+    return whole.replace(PLACE, f"<nav><p>{' | '.join(links)}</p></nav>\n{PLACE}", 1)
 
 
-LAB_LINK = f"""<p><a href="{LAB}">The lab</a>: a server and requests of your own; they run in your
-browser, on the same engine.</p>"""
-
-
-def index(figures: list[Lesson], others: list[Lesson], *, with_lab: bool = False) -> str:
+def index(
+    figures: list[Lesson], others: list[Lesson], speech: Speech, *, with_lab: bool = False
+) -> str:
     """The first page: every lesson with what it asks."""
     rules = f"default-src 'none'; style-src {digest(STYLE)}; base-uri 'none'; form-action 'none'"
+    title, lead, story, beyond = (
+        escape(speech(f"site.{key}")) for key in ("title", "lead", "figures", "beyond")
+    )
+    lab = f'<p><a href="{LAB}">{escape(speech("site.lab"))}</a></p>' if with_lab else ""
     return f"""<!doctype html>
-<html lang="en">
+<html lang="{speech.language}">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{rules}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>When the KV cache runs out</title>
+<title>{title}</title>
 <style>{STYLE}</style>
 </head>
 <body>
 <main>
-<h1>When the KV cache runs out</h1>
-<p>What an LLM server does when the memory for keys and values is full, step by step. Each lesson is
-a recorded run of a real engine; nothing here needs a server or a network.</p>
-{LAB_LINK if with_lab else ""}
-<h2>The story in five figures</h2>
+<h1>{title}</h1>
+<p>{lead}</p>
+{lab}
+<h2>{story}</h2>
 <ul>
 {entries(figures)}
 </ul>
-<h2>Beyond the figures</h2>
+<h2>{beyond}</h2>
 <ul>
 {entries(others)}
 </ul>

@@ -186,7 +186,7 @@ def title_of(trace: Trace) -> str:
         one = chapter(trace.name)
     except BadInput:
         return str(trace.document["scenario"]["title"] or trace.name)
-    return f"Figure {one.number} · {one.title}"
+    return one.heading()
 
 
 class Guess(ipywidgets.VBox):

@@ -1,17 +1,19 @@
-"""The Compare page: one scenario run in two ways, side by side."""
+"""The Compare page: one scenario run in two ways, side by side: as a race, or step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import ipywidgets
 
 from kvlab.course.compare import made
 from kvlab.course.record import recorded
-from kvlab.draw.controls import bounded, button, flow, menu, name_of, pills, stack
+from kvlab.draw.controls import bounded, button, flow, menu, pills, show_if, stack
 from kvlab.draw.guard import guarded
 from kvlab.draw.pair import Pair
+from kvlab.draw.race import Race
 from kvlab.errors import BadInput
 from kvlab.pages import views
 from kvlab.pages.lab_scenarios import Raw, about, checked, pack, unpack
@@ -21,30 +23,26 @@ from kvlab.pages.visit import LivePanel, Visit
 from kvlab.runs.scenario import Scenario, load_scenario
 from kvlab.trace.document import Trace
 
+SIDES = ("left", "right")
+VIEWS = ("race", "steps")
 SCENARIOS = ("figure-5", "victims", "storm", "cache-shortens", "waiting-frees-nothing")
-TITLE = "Compare"
-LEAD = (
-    "The same requests on the same server, with one thing decided differently. Both runs stand on "
-    "one axis of steps, and below them is what differs."
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to run a scenario: its name in links, its label, and what it sets."""
+    """A way to run a scenario: its name in links and the catalogue, and what it sets."""
 
     name: str
-    label: str
     settings: tuple[str, ...]
     recorded: str = ""
     """The shipped recording of figure-5 run in this way."""
 
 
 WAYS = (
-    Way("recompute", "Recompute", ("engine.method=recompute",), "figure-5"),
-    Way("swap", "Swap", ("engine.method=swap",), "figure-4"),
-    Way("auto", "Auto", ("engine.method=auto",)),
-    Way("enough", "Enough memory", ("engine.num_blocks=auto",)),
+    Way("recompute", ("engine.method=recompute",), "figure-5"),
+    Way("swap", ("engine.method=swap",), "figure-4"),
+    Way("auto", ("engine.method=auto",)),
+    Way("enough", ("engine.num_blocks=auto",)),
 )
 
 
@@ -55,35 +53,41 @@ def first_preemption(traces: Sequence[Trace]) -> int:
 
 
 class Compare(Page):
-    """`pair` shows the two runs; `own` is a scenario of the visitor's, from the Lab or a link."""
+    """`runs` are the two on show, in `view`; `own` is a scenario of the visitor's, from the Lab or a
+    link."""
 
-    name, label = "compare", "Compare"
+    name = "compare"
 
-    def __init__(self, visit: Visit, moved: Callable[[], None]) -> None:
+    def __init__(self, visit: Visit, moved: Any) -> None:
         super().__init__(visit, moved)
+        t = self.speech
         self.silent = False
         self.own: Raw | None = None
-        self.scenarios = menu([about(name)[0] for name in SCENARIOS], "Scenario")
-        self.lab_button = button("Take the Lab's scenario")
-        labels = [way.label for way in WAYS]
-        self.sides = [pills(labels, "Left run", 0), pills(labels, "Right run", 1)]
+        self.scenarios = menu([about(name, t)[0] for name in SCENARIOS], t("compare.scenario"))
+        self.lab_button = button(t("compare.take"))
+        labels = [t(f"compare.{way.name}") for way in WAYS]
+        self.sides = [menu(labels, t(f"compare.{side}"), at) for at, side in enumerate(SIDES)]
+        self.views = pills([t(f"compare.{view}") for view in VIEWS], t("compare.view"), 0)
         self.panel = LivePanel(visit, self, (self.scenarios, self.lab_button, *self.sides))
-        self.pair: Pair | None = None
+        self.runs: list[Trace] = []
+        self.view: Pair | Race | None = None
         self.result = ipywidgets.Box().add_class("kp-pair")
         self.widget = stack(
-            ipywidgets.HTML(views.title(TITLE, LEAD)),
-            stack(
-                flow(self.scenarios, self.lab_button),
-                flow(name_of("Left"), self.sides[0]).add_class("kp-side"),
-                flow(name_of("Right"), self.sides[1]).add_class("kp-side"),
-                self.panel.widget,
-                self.card,
-            ),
+            flow(
+                self.views,
+                self.scenarios,
+                self.lab_button,
+                *self.sides,
+            ).add_class("kp-strip"),
+            self.card,
             self.result,
-        ).add_class("kp-sections")
+            self.panel.widget,
+        ).add_class("kp-compare")
+        self.came()
         self.look()
         self.scenarios.observe(self.scenario_chosen, "index")
         self.lab_button.on_click(self.lab_pressed)
+        self.views.observe(self.view_chosen, "index")
         for side in self.sides:
             side.observe(self.way_chosen, "index")
 
@@ -92,13 +96,14 @@ class Compare(Page):
     @property
     def query(self) -> Query:
         left, right = self.ways
-        found = {"left": left.name, "right": right.name}
+        found = {"page": self.name, "left": left.name, "right": right.name}
+        found |= {"view": VIEWS[1]} if self.views.index else {}
         packed = pack(self.own) if self.own else ""
         return found | ({"s": packed} if packed else {"scenario": self.scenario_name})
 
     @property
     def on_show(self) -> tuple[str, str]:
-        return (self.pair.model_id or "" if self.pair else ""), ""
+        return (self.view.model_id or "" if self.view else ""), ""
 
     @property
     def scenario_name(self) -> str:
@@ -111,18 +116,22 @@ class Compare(Page):
 
     def open(self, query: Query) -> None:
         self.panel.stop()
-        self.own = unpack(query["s"]) if query.get("s") else None
+        self.own = unpack(query["s"], self.speech) if query.get("s") else None
         names = [way.name for way in WAYS]
         self.silent = True
         try:
-            name = query.get("scenario", "")
-            self.scenarios.index = SCENARIOS.index(name) if name in SCENARIOS else 0
-            for side, key, default in zip(self.sides, ("left", "right"), (0, 1), strict=True):
-                way = query.get(key, "")
-                side.index = names.index(way) if way in names else default
+            name = self.named(query, "scenario", SCENARIOS, "page.no_scenario", SCENARIOS[0])
+            self.scenarios.index = SCENARIOS.index(name)
+            self.views.index = int(query.get("view") == VIEWS[1])
+            for pill, side, default in zip(self.sides, SIDES, names, strict=False):
+                pill.index = names.index(self.named(query, side, names, "page.no_way", default))
         finally:
             self.silent = False
         self.look(query)
+        self.tell_wrong()
+
+    def came(self) -> None:
+        show_if(self.lab_button, self.visit.scenario is not None)
 
     # Showing
 
@@ -137,12 +146,12 @@ class Compare(Page):
             return
         scenarios = [self.scenario(way) for way in ways]
         if ways[0] is ways[1]:
-            raise BadInput("both sides are the same way to run it: choose another for one of them.")
+            raise BadInput(self.speech("compare.same_way"))
         self.panel.run(scenarios, lambda traces: self.show(traces, ways, query))
 
     def scenario(self, way: Way) -> Scenario:
         """What runs on a side. A swap without any CPU pool gets one as large as the GPU's."""
-        base = checked(self.own) if self.own else load_scenario(self.scenario_name)
+        base = checked(self.own, self.speech) if self.own else load_scenario(self.scenario_name)
         settings = list(way.settings)
         engine = base.document["engine"]
         if way.name in ("swap", "auto") and not engine["host_blocks"] and not base.sized_at_run:
@@ -152,25 +161,30 @@ class Compare(Page):
     def show(
         self, traces: Sequence[Trace], ways: tuple[Way, Way], query: Query | None = None
     ) -> None:
-        left, right = traces
-        old = self.pair
-        self.pair = Pair(
-            left,
-            right,
-            title=f"{ways[0].label} and {ways[1].label.lower()}",
-            names=(ways[0].label, ways[1].label),
-        )
-        self.pair.step = first_preemption(traces)
+        t = self.speech
+        self.runs, self.names = list(traces), tuple(t(f"compare.{way.name}") for way in ways)
+        self.draw()
         step = (query or {}).get("step", "")
-        if step.isascii() and step.isdigit() and len(step) < 10:
-            self.pair.step = min(int(step), max(len(trace.steps) for trace in traces))
-        self.result.children = (self.pair,)
+        if self.view and step.isascii() and step.isdigit() and len(step) < 10:
+            self.view.step = min(int(step), max(len(trace.steps) for trace in traces))
+        how = [made(trace, t) for trace in traces]
+        self.panel.rest(views.two_on_show(list(zip(self.names, how, strict=True)), t))
+        self.moved()
+
+    def draw(self) -> None:
+        """The two runs in the chosen view; the one before is closed."""
+        old, t = self.view, self.speech
+        left, right = self.runs
+        names = (self.names[0], self.names[1])
+        if self.views.index:
+            title = t("compare.title", left=names[0], right=names[1])
+            self.view = Pair(left, right, title=title, names=names, language=t.language)
+            self.view.step = first_preemption(self.runs)
+        else:
+            self.view = Race(left, right, names=names, language=t.language)
+        self.result.children = (self.view,)
         if old is not None:
             old.close()
-        self.panel.rest(
-            views.two_on_show([(way.label, made(t)) for way, t in zip(ways, traces, strict=True)])
-        )
-        self.moved()
 
     # What widgets call
 
@@ -186,8 +200,13 @@ class Compare(Page):
             self.look()
 
     @guarded
+    def view_chosen(self, _: object) -> None:
+        if not self.silent and self.runs:
+            self.draw()
+            self.moved()
+
+    @guarded
     def lab_pressed(self, _: object) -> None:
-        if self.visit.scenario is None:
-            raise BadInput("open the Lab first: there is no scenario of yours yet.")
+        """The scenario that stands in the Lab's form, once that was opened."""
         self.own = self.visit.scenario
         self.look()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
@@ -21,6 +20,7 @@ from kvlab.pages.lab_scenarios import (
     PRESETS,
     Raw,
     checked,
+    faults,
     is_trace,
     pack,
     read_scenario,
@@ -39,23 +39,19 @@ if TYPE_CHECKING:
     from kvlab.models.loading import LoadedModel
 
 FIRST = "victims"
-TITLE = "Lab"
-LEAD = (
-    "Set up a server and its requests, and see what becomes of them. Start from a preset that "
-    "provokes one phenomenon, change one thing, and run it."
-)
 
 
 class Lab(Page):
     """`raw` is the scenario in the form, `preset` the shipped one that it is (or empty), `shown` the
     run in the player."""
 
-    name, label = "lab", "Lab"
+    name = "lab"
 
-    def __init__(self, visit: Visit, moved: Callable[[], None]) -> None:
+    def __init__(self, visit: Visit, moved: Any) -> None:
         super().__init__(visit, moved)
         self.form = ScenarioForm(
-            spec(),
+            spec(self.speech),
+            speech=self.speech,
             on_edit=self.edited,
             on_run=self.run_pressed,
             on_preset=self.preset_chosen,
@@ -67,23 +63,32 @@ class Lab(Page):
         self.memory, self.gaps = Chart(), Chart()
         self.raw: Raw = {}
         self.shown = recorded(FIRST)
-        self.player = Player(trace=self.shown.document)
-        self.what_if = WhatIf(self.shown, player=self.player, load=self.load)
+        self.player = Player(trace=self.shown.document, language=self.speech.language)
+        self.what_if = WhatIf(
+            self.shown, player=self.player, load=self.load, language=self.speech.language
+        )
         self.panel = LivePanel(visit, self, (self.form,))
-        self.widget = stack(
-            ipywidgets.HTML(views.title(TITLE, LEAD)),
-            stack(self.form, self.card, self.panel.widget, self.note),
-            self.player,
+        self.status = ipywidgets.HTML()
+        below = stack(
             self.what_if,
             ipywidgets.Box([self.memory, self.gaps]).add_class("kp-charts"),
-        ).add_class("kp-sections")
+            self.status,
+        )
+        self.widget = stack(
+            self.form,
+            self.card,
+            self.panel.widget,
+            self.note,
+            self.player,
+            below.add_class("kp-below"),
+        ).add_class("kp-lab")
         self.take_preset(FIRST)
 
     # The place
 
     @property
     def query(self) -> Query:
-        found: Query = {}
+        found: Query = {"page": self.name}
         if self.preset:
             found["scenario"] = self.preset
         else:
@@ -101,13 +106,13 @@ class Lab(Page):
         self.panel.stop()
         packed = query.get("s")
         if packed:
-            self.take(unpack(packed))
+            self.take(unpack(packed, self.speech))
         else:
-            name = query.get("scenario", "")
-            self.take_preset(name if name in PRESETS else FIRST)
+            self.take_preset(self.named(query, "scenario", PRESETS, "page.no_scenario", FIRST))
         cursor_in(query, self.player)
         if query.get("run") == "now":
             self.run_live(self.raw, query)
+        self.tell_wrong()
 
     # Showing
 
@@ -116,6 +121,7 @@ class Lab(Page):
         self.raw, self.preset, self.source = raw, preset, raw
         self.ran: Raw | None = None
         self.form.put(raw, preset)
+        self.form.faults = {}
         self.fail("")
         self.tell()
 
@@ -128,9 +134,9 @@ class Lab(Page):
         self.shown = self.visit.trace = trace
         self.what_if.model = None  # another run may be of another model
         play(self.player, trace, whole=True)
-        memory_chart(trace, self.memory)
-        gaps_chart(trace, self.gaps)
-        self.panel.rest(status or views.status(trace))
+        memory_chart(trace, self.memory, self.speech)
+        gaps_chart(trace, self.gaps, self.speech)
+        self.status.value = status or views.status(trace, self.speech)
         self.tell()
 
     def tell(self) -> None:
@@ -138,15 +144,17 @@ class Lab(Page):
         self.visit.scenario = self.raw
         parts = []
         if not self.preset and self.ran != self.raw:
-            parts.append("The picture is of another scenario than the form: Run shows this one.")
+            parts.append(self.speech("lab.other"))
         if not self.preset and not pack(self.raw):
-            parts.append("This scenario is too long for a link: save it as a file.")
-        self.note.value = "".join(f'<p class="kp-note">{part}</p>' for part in parts)
+            parts.append(self.speech("lab.too_long"))
+        if not self.preset and self.raw.get("actions"):
+            parts.append(self.speech("lab.has_actions", actions=len(self.raw["actions"])))
+        self.note.value = "".join(map(views.note, parts))
         self.moved()
 
     def load(self) -> LoadedModel | None:
         """The model of the run in the player, for a fork of it. Raises BadInput."""
-        return self.visit.load(checked(self.shown.document["scenario"]))
+        return self.visit.load(checked(self.shown.document["scenario"], self.speech))
 
     # What the form calls
 
@@ -175,9 +183,9 @@ class Lab(Page):
             trace = read_trace(name, text)
             self.take(trace.document["scenario"])
             self.ran = self.raw
-            self.show(trace, views.opened(name, trace))
+            self.show(trace, views.opened(name, trace, self.speech))
         else:
-            self.take(read_scenario(name, text))
+            self.take(read_scenario(name, text, self.speech))
             self.run_live(self.raw)
 
     def file_wanted(self, what: str) -> tuple[str, str]:
@@ -197,12 +205,18 @@ class Lab(Page):
         return kept | ({"name": "mine", "title": ""} if raw.get("name") in PRESETS else {})
 
     def run_live(self, raw: Raw, query: Query | None = None) -> None:
-        """Check, run, show. Raises BadInput for what cannot be run here."""
-        scenario = checked(raw)
+        """Check, run, show. What is wrong in the form is said there. Raises BadInput for what else
+        cannot be run here."""
+        self.form.faults = faults(raw, self.speech)
+        if self.form.faults:
+            self.fail(" ".join(self.form.faults.values()))
+            return
+        scenario = checked(raw, self.speech)
 
         def show(traces: list[Trace]) -> None:
             self.ran = raw
             self.show(traces[0])
             cursor_in(query or {}, self.player)
+            self.moved(new=True)
 
         self.panel.run([scenario], show)

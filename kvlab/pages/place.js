@@ -1,35 +1,57 @@
 /**
- * The bar at the top of the dashboard. It owns the address: what Python says stands in it, with the
- * cursor of the player on show. Back and forward, a reload and a link all ask Python to go there.
+ * The line at the top of the dashboard: pages, chapters, the link. It owns the address: what Python says
+ * stands in it, with the cursor of the player on show. Back and forward, a reload, a link and another
+ * language all ask Python to go there; until it has answered, the address is the reader's and is not
+ * touched.
  */
 const STORE = "kvlab";
 /** A change of one of these is a new entry of the history; others replace the one there is. */
-const TURNS = ["page", "scenario"];
+const TURNS = ["page", "chapter", "scenario"];
 const LOOK = 4000 / HASTE; // ms between two looks at what has become of the kernel
-const KEPT = "What is on show can still be replayed, and what you write is kept";
-const FATES = {
-  ended: `The engine of this page has ended. ${KEPT}: load the page again to go on.`,
-  offline: `No connection to the lab. ${KEPT}; the page goes on trying.`,
-  silent: `The engine does not answer. ${KEPT}; wait, or load the page again.`,
-};
 
 function render({ model, el }) {
   const page = el.ownerDocument;
   const { location, history, navigator } = page.defaultView;
   // In a notebook the address is the notebook's.
   const linked = page.body.dataset.voila === "voila";
+  const t = (key) => model.get("words")[key] ?? key;
   const bar = make("header", { class: "kp-bar" });
-  const nav = make("nav", { "aria-label": "Pages" });
+  const nav = make("nav");
+  const chapters = make("nav", { class: "kp-chapters" });
   const said = make("span", { class: "kp-copied", role: "status" });
-  const copy = make("button", { type: "button", class: "kp-copy" }, "Copy link");
-  const address = make("input", { class: "kp-address", readonly: "", "aria-label": "Link to this view" });
-  bar.append(make("span", { class: "kp-brand" }, "kvlab"), nav, said);
-  if (linked) bar.append(copy, address);
+  const copy = make("button", { type: "button", class: "kp-copy" });
+  const other = make("a", { class: "kp-language" });
+  const address = make("input", { class: "kp-address", readonly: "" });
+  const more = make("a", { class: "kp-more", href: "#kp-below" });
+  bar.append(make("span", { class: "kp-brand" }, "kvlab"), nav, chapters, more, said);
+  if (linked) bar.append(copy, other, address);
   address.hidden = true;
   el.append(bar);
 
-  for (const [name, label] of model.get("pages")) {
-    nav.append(make("a", { href: `?page=${name}`, "data-page": name }, label));
+  /** The words of the line, in the language that is spoken. */
+  function speak() {
+    const language = model.get("language");
+    if (linked) page.documentElement.lang = language;
+    bar.lang = language;
+    nav.setAttribute("aria-label", t("pages"));
+    chapters.setAttribute("aria-label", t("chapters"));
+    copy.textContent = t("copy");
+    address.setAttribute("aria-label", t("address"));
+    more.textContent = `${t("more")} ↓`;
+    other.textContent = t("other");
+    other.lang = other.hreflang = t("other_language");
+    other.href = `?lang=${t("other_language")}`;
+    nav.replaceChildren(
+      ...model.get("pages").map(([name, label]) => make("a", { href: `?page=${name}`, "data-page": name }, label)),
+    );
+    chapters.replaceChildren(
+      ...model.get("chapters").map(([number, label]) => {
+        const link = make("a", { href: `?chapter=${number}`, "data-chapter": number });
+        link.append(make("b", {}, number), make("span", {}, ` ${label}`));
+        return link;
+      }),
+    );
+    show();
   }
 
   /** Where the page is, as an address. */
@@ -38,28 +60,46 @@ function render({ model, el }) {
     if (player && player.get(at) !== (player.get("start") ?? 0)) query.set(at, player.get(at));
     const next = new URL(location.href);
     next.search = query.toString();
+    next.hash = "";
     return next;
   }
 
+  /** Asked and not yet answered: the address says where the reader wants to be. */
+  let asked = 0;
+  let began = false;
+  const heard = model.get("answered");
+  const waiting = () => !began || model.get("answered") - heard < asked;
+
   function show() {
-    for (const link of nav.children) {
-      const here = link.dataset.page === model.get("page");
-      if (here) link.setAttribute("aria-current", "page");
-      else link.removeAttribute("aria-current");
-      if (here && linked) page.title = `${link.textContent} · kvlab`;
-    }
+    const name = model.get("page");
+    const query = new URLSearchParams(model.get("query"));
+    for (const link of nav.children) mark(link, link.dataset.page === name, "page");
+    for (const link of chapters.children) mark(link, link.dataset.chapter === query.get("chapter"), "step");
+    chapters.hidden = more.hidden = !query.has("chapter");
     said.textContent = "";
     address.hidden = true;
-    // Before Python has gone where this page was asked for, the address is the reader's wish.
-    const asked = model.get("answered") === 0;
-    bar.setAttribute("aria-busy", String(asked));
-    if (!linked || asked) return;
+    bar.setAttribute("aria-busy", String(waiting()));
+    if (linked) {
+      const here = nav.querySelector("[aria-current]")?.textContent ?? "";
+      const part = chapters.querySelector("[aria-current]")?.textContent ?? here;
+      page.title = `${part} · kvlab`;
+    }
+    if (!linked || waiting()) return;
+    el.closest(".kvlab-page")?.removeAttribute("data-asked");
     const next = wanted();
     if (next.search === location.search) return;
     const before = new URLSearchParams(location.search);
-    const turned = before.has("page") && TURNS.some((name) => before.get(name) !== next.searchParams.get(name));
-    history[turned ? "pushState" : "replaceState"](null, "", next);
+    const turned = TURNS.some((part) => before.get(part) !== next.searchParams.get(part));
+    // The first entry was the reader's own; what Python makes of it takes its place.
+    history[turned && settled ? "pushState" : "replaceState"](null, "", next);
   }
+  let settled = false;
+  function answered() {
+    show();
+    if (!waiting()) settled = true;
+  }
+
+  const mark = (link, here, kind) => (here ? link.setAttribute("aria-current", kind) : link.removeAttribute("aria-current"));
 
   // What a person wrote.
 
@@ -105,20 +145,28 @@ function render({ model, el }) {
   function send(message) {
     try {
       model.send(message);
+      return true;
     } catch {
-      // What is on show stays, and so does what was written.
+      return false; // what is on show stays, and so does what was written
     }
   }
-  const go = () => send({ type: "go", query: location.search, kept: read() });
+  function go() {
+    const query = linked ? location.search : "";
+    settled = false;
+    began = true;
+    if (send({ type: "go", query, kept: read(), languages: [...navigator.languages] })) asked += 1;
+    show();
+  }
   const back = () => linked && go();
 
   copy.addEventListener("click", async () => {
     const text = linked ? wanted().href : "";
     try {
       await navigator.clipboard.writeText(text);
-      said.textContent = "The link is in the clipboard.";
+      said.textContent = t("copied");
+      setTimeout(() => (said.textContent = ""), 4000);
     } catch {
-      said.textContent = "Copy the link from here:";
+      said.textContent = t("copy_here");
       address.value = text;
       address.hidden = false;
       address.select();
@@ -157,9 +205,9 @@ function render({ model, el }) {
     const found = await fate();
     if (mine === null || mine !== looking || gone.dataset.fate === found) return;
     gone.dataset.fate = found;
-    gone.replaceChildren(make("p", {}, FATES[found]));
+    gone.replaceChildren(make("p", {}, t(found)));
     if (found !== "offline") {
-      const again = make("button", { type: "button" }, "Load the page again");
+      const again = make("button", { type: "button" }, t("reload"));
       again.addEventListener("click", () => location.reload());
       gone.append(again);
     }
@@ -179,14 +227,32 @@ function render({ model, el }) {
     }
   }
 
-  /** A link to a page, here or in a text, turns to it and keeps the kernel. */
+  /** A link to a page, a chapter or a language, here or in a text, keeps the kernel. */
   function onClick(event) {
-    const link = event.target.closest?.(".kvlab-page a[data-page]");
+    const link = event.target.closest?.(".kvlab-page a");
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
-    event.preventDefault();
-    send({ type: "page", page: link.dataset.page });
-    if (!nav.contains(link)) page.defaultView.scrollTo?.({ top: 0 });
+    const { page: name, chapter } = link.dataset;
+    if (link === more) {
+      event.preventDefault();
+      page.querySelector(".kp-below")?.scrollIntoView({ block: "start", behavior: "smooth" });
+    } else if (link === other && linked) {
+      event.preventDefault();
+      const next = wanted();
+      next.searchParams.set("lang", t("other_language"));
+      history.pushState(null, "", next);
+      go();
+    } else if (name || chapter) {
+      event.preventDefault();
+      settled = true;
+      send(name ? { type: "page", page: name } : { type: "chapter", chapter });
+      toTop();
+    }
   }
+
+  function toTop() {
+    page.defaultView.scrollTo?.({ top: 0 });
+  }
+  const hear = (content) => content?.type === "top" && linked && toTop();
 
   /** Arrow keys move the player in sight while nothing has the focus that could use them. */
   function onKey(event) {
@@ -204,20 +270,32 @@ function render({ model, el }) {
     inSight.dispatchEvent(new KeyboardEvent("keydown", { key: event.key, shiftKey: event.shiftKey }));
   }
 
-  model.on("change:query", show);
-  model.on("change:answered", show);
-  model.on("change:kept", keep);
-  model.on("change:player", follow);
+  const listeners = {
+    "change:query": show,
+    "change:answered": answered,
+    "change:language": speak,
+    "change:kept": keep,
+    "change:player": follow,
+    "msg:custom": hear,
+  };
+  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
   page.defaultView.addEventListener("popstate", back);
   if (linked) page.addEventListener("keydown", onKey);
   page.addEventListener("click", onClick);
+  // Rendered in advance in one language: not shown to who reads another, for as long as that may take.
+  const reads = new URLSearchParams(location.search).get("lang") ?? navigator.language.slice(0, 2);
+  if (linked && reads === t("other_language")) {
+    el.closest(".kvlab-page")?.setAttribute("data-asked", "");
+    setTimeout(() => el.closest(".kvlab-page")?.removeAttribute("data-asked"), LOOK);
+  }
+  speak();
   follow();
   let quiet = () => {};
   if (linked) {
     page.body.append(gone);
     quiet = heartbeat(model, page.body, tell);
   }
-  send({ type: "go", query: linked ? location.search : "", kept: read() });
+  go();
   return () => {
     turn += 1;
     quiet();
@@ -225,17 +303,14 @@ function render({ model, el }) {
     gone.remove();
     player?.off(`change:${at}`, show);
     player?.off("change:answers", keepAnswers);
-    model.off("change:query", show);
-    model.off("change:answered", show);
-    model.off("change:kept", keep);
-    model.off("change:player", follow);
+    for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
     page.defaultView.removeEventListener("popstate", back);
     page.removeEventListener("keydown", onKey);
     page.removeEventListener("click", onClick);
   };
 }
 
-function make(tag, attributes, text = "") {
+function make(tag, attributes = {}, text = "") {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   element.textContent = text;

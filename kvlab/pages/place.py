@@ -1,8 +1,8 @@
-"""The bar at the top: the five pages as links, and the address that leads back to what is on show.
+"""The top line: the five pages, the chapters, and the address that leads back to what is on show.
 
 The browser keeps the address; Python says what stands in it (`query`), the player's cursor is added
 on the client. What a person wrote is kept by the browser tab as well (sessionStorage), so that it
-outlives the kernel; the bar tells when that is gone. Only the form of what the page sends is checked
+outlives the kernel; the line tells when that is gone. Only the form of what the page sends is checked
 here: whoever opens a place looks names up in lists of its own.
 """
 
@@ -24,24 +24,31 @@ HEARTBEAT = HERE.parent / "draw" / "js" / "src" / "heartbeat.js"
 LONGEST_QUERY = 16_000  # characters; servers take 64 kB of headers
 MOST_FIELDS = 40
 LARGEST_KEPT = 500_000  # characters of JSON
+MOST_LANGUAGES = 10
 
 Query = dict[str, str]
 
 
 class Place(anywidget.AnyWidget):
-    """Top bar and address of the dashboard.
+    """Top line and address of the dashboard.
 
-    `on_go(query, kept)` is called when the page has loaded and when the reader goes back or forward;
-    `on_page(name)` when a link of the bar is pressed.
+    `on_go(query, kept, languages)` is called when the page has loaded, when the reader goes back or
+    forward or asks for another language; `on_page(name)` and `on_chapter(number)` when a link of the
+    line is pressed.
     """
 
-    # The bar asks like a player whether its kernel is there: one module of two texts.
+    # The line asks like a player whether its kernel is there: one module of two texts.
     _esm = "\n".join(path.read_text("utf-8") for path in (HEARTBEAT, HERE / "place.js"))
     _css = (HERE / "place.css").read_text("utf-8")
 
+    words = traitlets.Dict(help="Texts of the line: the catalogue's group `top`.").tag(sync=True)
+    language = traitlets.Unicode(help="The language that is spoken.").tag(sync=True)
     pages: traitlets.List[list[str]] = traitlets.List(help="[name, label] of each page.").tag(
         sync=True
     )
+    chapters: traitlets.List[list[str]] = traitlets.List(
+        help="[number, label] of each chapter; shown on the Story page."
+    ).tag(sync=True)
     page = traitlets.Unicode(help="The page on show.").tag(sync=True)
     query = traitlets.Unicode(help="What leads back to it, without the cursor.").tag(sync=True)
     answered = traitlets.Int(0, help="How often Python has gone where it was asked to go.").tag(
@@ -57,12 +64,12 @@ class Place(anywidget.AnyWidget):
 
     def __init__(
         self,
-        pages: list[tuple[str, str]],
-        on_go: Callable[[Query, dict[str, Any]], None],
+        on_go: Callable[[Query, dict[str, Any], list[str]], None],
         on_page: Callable[[str], None],
+        on_chapter: Callable[[str], None],
     ) -> None:
-        super().__init__(pages=[list(pair) for pair in pages])
-        self._on_go, self._on_page = on_go, on_page
+        super().__init__()
+        self._on_go, self._on_page, self._on_chapter = on_go, on_page, on_chapter
         self.on_msg(self._hear)
         self.on_msg(answer_heartbeat)
 
@@ -72,15 +79,22 @@ class Place(anywidget.AnyWidget):
             self.page = page
             self.player = player
             self.run = run
-            self.query = urlencode({"page": page, **query})
+            self.query = urlencode(query)
+
+    def to_top(self) -> None:
+        """What has just been made is seen: the page is scrolled up to the picture."""
+        self.send({"type": "top"})
 
     def _hear(self, _: Any, content: Any, buffers: Any) -> None:
         if not isinstance(content, dict):
             return
         if content.get("type") == "page":
             self._on_page(str(content.get("page"))[:40])
+        elif content.get("type") == "chapter":
+            self._on_chapter(str(content.get("chapter"))[:40])
         elif content.get("type") == "go":
-            self._on_go(read_query(content.get("query")), read_kept(content.get("kept")))
+            query, kept = read_query(content.get("query")), read_kept(content.get("kept"))
+            self._on_go(query, kept, read_languages(content.get("languages")))
             self.answered += 1
 
 
@@ -102,3 +116,10 @@ def read_kept(kept: object) -> dict[str, Any]:
         return kept if len(json.dumps(kept)) <= LARGEST_KEPT else {}
     except (TypeError, ValueError, RecursionError):
         return {}
+
+
+def read_languages(found: object) -> list[str]:
+    """The browser's languages, first the one that its reader likes best: `de` for `de-CH`."""
+    if not isinstance(found, list):
+        return []
+    return [str(one)[:2].lower() for one in found[:MOST_LANGUAGES]]

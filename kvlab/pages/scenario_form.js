@@ -7,6 +7,8 @@ const PAUSE = 400; // ms of quiet after which an edit is told
 
 function render({ model, el }) {
   const spec = model.get("spec");
+  const { words, bounds } = spec;
+  const field = words.field;
   const form = h("form", { class: "kp-form", novalidate: "" });
   form.setAttribute("data-lm-suppress-shortcuts", "true");
   el.append(form);
@@ -14,6 +16,7 @@ function render({ model, el }) {
   let preset = "";
   let timer = null;
   let opened = false;
+  let settings = false;
   let added = 0;
   /** Nothing was touched since the page was loaded. */
   let fresh = true;
@@ -75,15 +78,17 @@ function render({ model, el }) {
 
   const id = (name) => `kp-${name}-${form.dataset.at ?? 0}`;
 
-  function labelled(name, label, control, unit = "") {
-    control.id = id(name);
-    return h("div", { class: "kp-field" }, h("label", { for: control.id }, label), control, unit && h("small", {}, unit));
+  /** `place` is the field's name in what Python says is wrong. */
+  function labelled(place, label, control) {
+    control.id = id(place.replaceAll(".", "-"));
+    return h("div", { class: "kp-field", "data-place": place }, h("label", { for: control.id }, label), control);
   }
 
   /** Empty: the key is left out, so that the default holds. What is no number is kept as it is. */
-  function number(target, key, bounds, fallback) {
+  function number(target, key, fallback) {
+    const [least, most] = bounds[key];
     const input = h("input", {
-      type: "number", inputmode: "numeric", min: bounds[0], max: bounds[1], step: "1",
+      type: "number", inputmode: "numeric", min: least, max: most, step: "1",
       placeholder: fallback ?? "", value: target()[key] ?? "",
     });
     input.addEventListener("input", () => {
@@ -131,28 +136,26 @@ function render({ model, el }) {
 
   function request(entry, at) {
     const of = () => entry;
-    const bounds = spec.bounds;
+    const place = (key) => `requests.${at}.${key}`;
     const name = h("input", { type: "text", value: entry.id ?? "", maxlength: 40 });
     name.addEventListener("input", () => { entry.id = name.value; edited(); });
     const prompt = h("textarea", { rows: 1, spellcheck: "false" }, shown(entry.prompt));
     prompt.addEventListener("input", () => { entry.prompt = meant(prompt.value); edited(); });
-    const remove = h("button", { type: "button", class: "kp-remove", title: "Remove this request" }, "×");
-    remove.setAttribute("aria-label", `Remove request ${entry.id ?? at + 1}`);
+    const label = words.remove.replace("{id}", entry.id ?? at + 1);
+    const remove = h("button", { type: "button", class: "kp-remove", title: label, "aria-label": label }, "×");
     remove.addEventListener("click", () => {
       requests().splice(at, 1);
       edited();
       draw.requests();
       (form.querySelector(".kp-remove") ?? form.querySelector(".kp-add")).focus();
     });
+    const numbers = [["max_tokens"], ["arrival_step", "0"], ["n", "1"], ["priority", "0"]];
     return h(
       "li",
       { class: "kp-request" },
-      labelled(`id${at}`, "name", name),
-      labelled(`prompt${at}`, "prompt", prompt),
-      labelled(`max${at}`, "outputs", number(of, "max_tokens", bounds.max_tokens)),
-      labelled(`arrival${at}`, "arrives", number(of, "arrival_step", bounds.arrival_step, "0")),
-      labelled(`n${at}`, "samples", number(of, "n", bounds.n, "1")),
-      labelled(`priority${at}`, "priority", number(of, "priority", bounds.priority, "0")),
+      labelled(place("id"), field.id, name),
+      labelled(place("prompt"), field.prompt, prompt),
+      ...numbers.map(([key, fallback]) => labelled(place(key), field[key], number(of, key, fallback))),
       remove,
     );
   }
@@ -161,13 +164,23 @@ function render({ model, el }) {
 
   const list = h("ol", { class: "kp-requests" });
   const note = h("p", { class: "kp-about" });
-  const start = h("button", { type: "submit", class: "kp-run" }, "Run");
+  const start = h("button", { type: "submit", class: "kp-run" }, words.run);
+  const toggle = h("button", { type: "button", class: "kp-toggle" }, words.settings);
+  const drawer = h("div", { class: "kp-drawer", id: id("drawer") });
+  toggle.setAttribute("aria-controls", drawer.id);
+  const show = (open) => {
+    settings = open;
+    drawer.hidden = !open;
+    toggle.setAttribute("aria-expanded", String(open));
+    toggle.textContent = open ? words.hide : words.settings;
+  };
+  toggle.addEventListener("click", () => show(!settings));
   const draw = {
     all() {
       form.dataset.at = String(model.get("given").at ?? 0);
-      const { bounds, methods, victims, models, allocations, admissions, orders, unsafe } = spec;
+      const { methods, victims, models, allocations, admissions, orders, unsafe } = spec;
       const presets = h("select", {});
-      presets.append(h("option", { value: "" }, "your own"));
+      presets.append(h("option", { value: "" }, words.own));
       for (const [name, title] of spec.presets) {
         const option = h("option", { value: name }, title);
         option.selected = name === preset;
@@ -178,103 +191,114 @@ function render({ model, el }) {
         if (presets.value) send({ type: "preset", name: presets.value });
       });
       draw.preset = presets;
+      const of = (key, fallback) => labelled(key, field[key], number(engine, key, fallback));
+      const one = (key, options, fallback, target = engine) => labelled(key, field[key], choice(target, key, options, fallback));
       const broken = new Set(engine().unsafe ?? []);
       const more = h(
         "details",
         {},
-        h("summary", {}, "More settings"),
-        h(
-          "div",
-          { class: "kp-fields" },
-          fieldset(
-            "Admission",
-            labelled("allocation", "blocks are given", choice(engine, "allocation", allocations, "on_demand")),
-            labelled("admission", "comes in with room for", choice(engine, "admission", admissions, "whole_sequence")),
-            labelled("running", "run at once, at most", number(engine, "max_running", bounds.count, "no limit")),
-            labelled("watermark", "blocks kept free", number(engine, "watermark_blocks", bounds.blocks0, "0")),
-          ),
-          fieldset(
-            "Work of a step",
-            labelled("step", "tokens in a step, at most", number(engine, "step_tokens", bounds.count, "no limit")),
-            labelled("chunk", "of one request, at most", number(engine, "chunk_tokens", bounds.count, "no limit")),
-            labelled("order", "order of the free list", choice(engine, "free_order", orders, "head_first")),
-          ),
-          fieldset(
-            "Break an ordering on purpose",
-            ...unsafe.map(([value, label]) =>
-              tick(label, broken.has(value), (on) => {
-                if (on) broken.add(value);
-                else broken.delete(value);
-                engine().unsafe = [...broken];
-              }),
-            ),
+        h("summary", {}, words.more),
+        fieldset(
+          words.admission_group,
+          one("allocation", allocations, "on_demand"),
+          one("admission", admissions, "whole_sequence"),
+          of("max_running", words.no_limit),
+          of("watermark_blocks", "0"),
+        ),
+        fieldset(
+          words.work_group,
+          of("step_tokens", words.no_limit),
+          of("chunk_tokens", words.no_limit),
+          one("free_order", orders, "head_first"),
+        ),
+        fieldset(
+          words.unsafe_group,
+          ...unsafe.map(([value, label]) =>
+            tick(label, broken.has(value), (on) => {
+              if (on) broken.add(value);
+              else broken.delete(value);
+              engine().unsafe = [...broken];
+            }),
           ),
         ),
       );
       more.open = opened;
       more.addEventListener("toggle", () => (opened = more.open));
-      const add = h("button", { type: "button", class: "kp-add" }, "Add a request");
+      const add = h("button", { type: "button", class: "kp-add" }, words.add);
       add.addEventListener("click", () => {
         requests().push({ id: unused(), prompt: spec.prompts[added++ % spec.prompts.length], max_tokens: 4 });
         edited();
         draw.requests();
         list.lastElementChild.querySelector("textarea").focus();
       });
-      const open = h("input", { type: "file", accept: ".yaml,.yml,.json", class: "kp-open" });
-      open.setAttribute("aria-label", "Open a scenario or trace file");
+      const open = h("input", { type: "file", accept: ".yaml,.yml,.json", class: "kp-open", "aria-label": words.open_label });
       open.addEventListener("change", () => upload(open));
-      form.replaceChildren(
-        h("div", { class: "kp-from" }, labelled("preset", "Start from", presets), note),
-        h(
-          "div",
-          { class: "kp-fields" },
-          fieldset(
-            "Memory",
-            labelled("blocks", "blocks in the GPU pool", number(engine, "num_blocks", bounds.blocks)),
-            labelled("size", "positions in a block", number(engine, "block_size", bounds.block_size)),
-            labelled("host", "blocks in the CPU pool", number(engine, "host_blocks", bounds.blocks0, "4")),
-          ),
-          fieldset(
-            "When a block is needed and none is free",
-            labelled("victim", "who is paused", choice(engine, "victim", victims, "newest")),
-            labelled("method", "how it comes back", choice(engine, "method", methods, "recompute")),
-            labelled("copy", "blocks copied in a step", number(engine, "copy_blocks_per_step", bounds.count, "all at once")),
-          ),
-          fieldset(
-            "Model and sharing",
-            labelled("model", "model", choice(() => scenario, "model", models, "story")),
-            tick("prefix cache: equal beginnings share blocks", Boolean(engine().prefix_cache), (on) => (engine().prefix_cache = on)),
-          ),
+      drawer.replaceChildren(
+        h("fieldset", { class: "kp-asked", "data-place": "requests" }, h("legend", {}, words.requests), list, add),
+        fieldset(words.memory, of("num_blocks"), of("block_size"), of("host_blocks", "4")),
+        fieldset(
+          words.shortage,
+          one("victim", victims, "newest"),
+          one("method", methods, "recompute"),
+          of("copy_blocks_per_step", words.all_at_once),
+        ),
+        fieldset(
+          words.model_group,
+          one("model", models, "story", () => scenario),
+          spec.model_note && h("small", {}, spec.model_note),
+          tick(words.cache, Boolean(engine().prefix_cache), (on) => (engine().prefix_cache = on)),
         ),
         more,
-        h("fieldset", { class: "kp-asked" }, h("legend", {}, "Requests"), list, add),
         h(
           "div",
           { class: "kp-actions" },
-          start,
-          h("label", { class: "kp-file" }, "Open a file", open),
-          saver("Save the scenario", "scenario"),
-          saver("Save the trace", "trace"),
+          h("label", { class: "kp-file" }, words.open, open),
+          saver(words.save_scenario, "scenario"),
+          saver(words.save_trace, "trace"),
         ),
       );
+      form.replaceChildren(
+        h("div", { class: "kp-strip" }, labelled("preset", words.start_from, presets), start, toggle, note),
+        drawer,
+      );
+      show(settings);
       draw.requests();
       draw.note();
       draw.busy();
     },
     requests() {
       list.replaceChildren(...requests().map(request));
+      draw.faults();
     },
     note() {
       if (draw.preset) draw.preset.value = preset;
       const about = spec.presets.find(([name]) => name === preset)?.[2];
-      const more = (scenario.actions ?? []).length;
-      const actions = more ? ` It also has ${more} ${more === 1 ? "action" : "actions"} of its own, which stay.` : "";
-      note.textContent = (about ?? "Your own scenario. Its address holds it: a link brings it back.") + actions;
+      note.textContent = about ?? words.own_about;
+      note.title = note.textContent;
     },
     busy() {
       start.disabled = model.get("busy");
     },
+    /** What Python says is wrong, at the fields that it is wrong in. */
+    faults() {
+      const faults = model.get("faults");
+      for (const place of form.querySelectorAll("[data-place]")) {
+        const wrong = faults[place.dataset.place];
+        const control = place.querySelector("input, select, textarea");
+        place.querySelector(":scope > .kp-wrong")?.remove();
+        if (wrong) place.append(h("p", { class: "kp-wrong" }, wrong));
+        if (wrong) control?.setAttribute("aria-invalid", "true");
+        else control?.removeAttribute("aria-invalid");
+      }
+    },
   };
+
+  function refused() {
+    const wrong = Object.keys(model.get("faults")).length > 0;
+    if (wrong) show(true);
+    draw.faults();
+    if (wrong) form.querySelector("[aria-invalid]")?.focus();
+  }
 
   function unused() {
     const taken = new Set(requests().map((entry) => entry.id));
@@ -318,7 +342,14 @@ function render({ model, el }) {
 
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    if (!model.get("busy")) tell("run");
+    if (model.get("busy")) return;
+    tell("run");
+    show(false);
+  });
+  form.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !settings) return;
+    show(false);
+    toggle.focus();
   });
 
   function take() {
@@ -334,12 +365,14 @@ function render({ model, el }) {
 
   model.on("change:given", take);
   model.on("change:busy", draw.busy);
+  model.on("change:faults", refused);
   model.on("msg:custom", hear);
   take();
   return () => {
     clearTimeout(timer);
     model.off("change:given", take);
     model.off("change:busy", draw.busy);
+    model.off("change:faults", refused);
     model.off("msg:custom", hear);
   };
 }

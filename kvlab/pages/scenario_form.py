@@ -17,6 +17,7 @@ import traitlets
 
 from kvlab.draw.guard import guarded
 from kvlab.errors import BadInput
+from kvlab.trace.speech import Speech
 
 HERE = Path(__file__).parent
 LARGEST_SCENARIO = 200_000  # characters of JSON
@@ -33,7 +34,12 @@ class ScenarioForm(anywidget.AnyWidget):
     _esm = (HERE / "scenario_form.js").read_text("utf-8")
     _css = (HERE / "scenario_form.css").read_text("utf-8")
 
-    spec = traitlets.Dict(help="Choices and bounds of the fields, and the presets.").tag(sync=True)
+    spec = traitlets.Dict(help="Words, choices and bounds of the fields, and the presets.").tag(
+        sync=True
+    )
+    faults = traitlets.Dict(help="What is wrong, by the field: `num_blocks`, `requests.0.id`.").tag(
+        sync=True
+    )
     given = traitlets.Dict(help="{scenario, preset, at}: what Python puts into the form.").tag(
         sync=True
     )
@@ -46,6 +52,7 @@ class ScenarioForm(anywidget.AnyWidget):
         self,
         spec: dict[str, Any],
         *,
+        speech: Speech,
         on_edit: Callable[[dict[str, Any]], None],
         on_run: Callable[[dict[str, Any]], None],
         on_preset: Callable[[str], None],
@@ -54,7 +61,7 @@ class ScenarioForm(anywidget.AnyWidget):
         fail: Callable[[str], None],
     ) -> None:
         super().__init__(spec={**spec, "largest_file": LARGEST_FILE})
-        self.fail = fail
+        self.speech, self.fail = speech, fail
         self._on_edit, self._on_run, self._on_preset = on_edit, on_run, on_preset
         self._on_file, self._want = on_file, want
         self.on_msg(self._hear)

@@ -1,31 +1,22 @@
-"""The Story page: five chapters with a question each, over recorded runs and live ones.
+"""The Story page: five chapters, each a recorded run in the player that fills the window.
 
-A chapter shows its recorded run at once; torch is imported when a person asks for a run. With
-*Predict first* on, what would give the answer away is covered until a prediction is made or waved off.
+What a chapter asks and says stands in the player's guide. Below it: the same run made now, one thing
+changed, charts and numbers. Nothing there tells what a reader has not come to: charts and tables are
+in the page once the chapter's end was reached, and go no further than that end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import ipywidgets
 
 from kvlab.course import compare
-from kvlab.course.chapters import CHAPTERS, METHODS, Chapter, own_method
+from kvlab.course.chapters import CHAPTERS, METHODS, Chapter, own_method, told
+from kvlab.course.reached import until
 from kvlab.course.record import recorded
 from kvlab.draw.chart import Chart
-from kvlab.draw.controls import (
-    bounded,
-    button,
-    columns,
-    flow,
-    name_of,
-    pills,
-    show_if,
-    stack,
-    switch,
-)
+from kvlab.draw.controls import bounded, button, flow, name_of, pills, show_if, stack
 from kvlab.draw.gaps_chart import gaps_chart
 from kvlab.draw.guard import guarded
 from kvlab.draw.memory_chart import memory_chart
@@ -40,29 +31,22 @@ from kvlab.runs.scenario import load_scenario
 from kvlab.trace.document import Trace
 
 WITH_TABLE = (3, 4, 5)
-TITLE = "When the KV cache runs out"
-LEAD = (
-    "A small server with a real language model has two requests and too few blocks. Step through "
-    "what it does, in five chapters: press the large arrow under the picture, or use the arrow keys."
-)
 
 
 class Story(Page):
-    """The chapters. `shown` is the run on show and what was changed in it."""
+    """The chapters. `shown` is the run on show; `changed` whether the chapter's change is in it."""
 
-    name, label = "story", "Story"
+    name = "story"
 
-    def __init__(self, visit: Visit, moved: Callable[[], None]) -> None:
+    def __init__(self, visit: Visit, moved: Any) -> None:
         super().__init__(visit, moved)
         self.chapter = CHAPTERS[0]
-        self.trace = record_of(self.chapter)
-        self.shown = (self.trace, "")
+        self.shown = record_of(self.chapter)
         self.changed = False
-        self.said: dict[str, int | None] = {}
-        """By chapter: what was predicted of the recorded run; None: waved off."""
         self.answers: dict[str, list[dict[str, Any]]] = {}
-        """By chapter: what was answered inside of the player."""
-        self.revealed = False
+        """By chapter: what was answered in the player."""
+        self.reached: set[str] = set()
+        """Chapters of which the end was reached."""
         self.silent = False
         self.build()
         self.open_chapter()
@@ -71,120 +55,117 @@ class Story(Page):
 
     def build(self) -> None:
         """Every widget once; chapters change what is in them."""
-        names = [f"{one.number} {one.short}" for one in CHAPTERS]
-        self.chapters = pills(names, "Chapter", index=0)
-        self.predict = switch("Predict first", True)
-        self.opening, self.opens = ipywidgets.HTML(), ipywidgets.HTML()
-        self.question, self.verdict = ipywidgets.HTML(), ipywidgets.HTML()
-        self.options = pills([], "Your prediction")
-        self.skip_button = button("Show me without predicting")
-        self.methods = pills([name.capitalize() for name in METHODS], "Method")
-        self.run_button = button("Run it now", primary=True)
+        t = self.speech
+        self.methods = pills([t(f"story.{name}") for name in METHODS], t("story.method"))
+        self.run_button = button(t("story.run"), primary=True)
         self.change_button = button("")
-        self.back_button = button("Back to the recorded run")
-        self.player = Player(trace=self.trace.document)
-        self.why, self.table = ipywidgets.HTML(), ipywidgets.HTML()
+        self.back_button = button(t("story.back"))
+        self.player = Player(trace=self.shown.document, language=t.language, predict=True)
+        self.further, self.table, self.waits = (ipywidgets.HTML() for _ in range(3))
         self.memory, self.gaps = Chart(), Chart()
-        self.measure_button = button(f"Run both {compare.REPEATS} times")
-        self.panel = LivePanel(
-            self.visit,
-            self,
-            (
-                self.chapters,
-                self.methods,
+        self.measure_button = button(t("story.measure", times=compare.REPEATS))
+        made = (self.methods, self.run_button, self.change_button, self.back_button)
+        self.panel = LivePanel(self.visit, self, (*made, self.measure_button))
+        self.charts = ipywidgets.Box().add_class("kp-charts")
+        self.compared = stack(self.table, flow(self.measure_button))
+        self.waits.value = views.note(t("story.charts_wait"))
+        below = stack(
+            ipywidgets.HTML(views.heading(t("story.below"))),
+            flow(
                 self.run_button,
+                name_of(t("story.come_back")),
+                self.methods,
                 self.change_button,
                 self.back_button,
-                self.measure_button,
             ),
-        )
-        self.compared = stack(self.table, flow(self.measure_button))
-        self.cover = stack(ipywidgets.HTML(views.COVERED), flow(self.skip_button))
-        self.answer = stack(
-            self.why,
-            ipywidgets.Box([self.memory, self.gaps]).add_class("kp-charts"),
+            self.panel.widget,
+            self.card,
+            self.waits,
+            self.charts,
             self.compared,
-        ).add_class("kp-sections")
-        asked = stack(self.question, self.options, self.verdict, self.cover).add_class("kp-ask")
-        self.widget = stack(
-            ipywidgets.HTML(views.title(TITLE, LEAD)),
-            flow(self.chapters, self.predict).add_class("kp-spread"),
-            columns(stack(self.opening), asked),
-            stack(
-                self.opens,
-                self.player,
-                flow(
-                    name_of("Paused requests come back by"),
-                    self.methods,
-                    self.run_button,
-                    self.change_button,
-                    self.back_button,
-                ),
-                self.panel.widget,
-                self.card,
-            ),
-            self.answer,
-        ).add_class("kp-sections")
-        self.chapters.observe(self.chapter_chosen, "index")
-        self.predict.observe(self.predict_switched, "value")
-        self.options.observe(self.option_chosen, "index")
+            self.further,
+        )
+        self.widget = stack(self.player, below.add_class("kp-below")).add_class("kp-story")
         self.methods.observe(self.method_chosen, "index")
-        self.player.observe(self.answered, "answers")
-        self.skip_button.on_click(self.skip_pressed)
         self.run_button.on_click(self.run_pressed)
         self.change_button.on_click(self.change_pressed)
         self.back_button.on_click(self.back_pressed)
         self.measure_button.on_click(self.measure_pressed)
+        self.player.observe(self.answered, "answers")
+        self.player.observe(self.cursor_moved, "cursor")
+        self.player.on_msg(self.player_said)
 
     # The place
 
     @property
     def query(self) -> Query:
-        found = {"scenario": self.chapter.scenario}
-        if not self.predict.value:
-            found["predict"] = "off"
-        if not self.shown[0].document["recorded"]:
-            found |= {"run": "now", "method": METHODS[self.methods.index]}
-            if self.changed:
-                found["changed"] = "yes"
+        found = {"chapter": str(self.chapter.number)}
+        if not self.shown.document["recorded"]:
+            found |= {"run": "now", "method": METHODS[bounded(self.methods.index, METHODS)]}
+            found |= {"changed": "yes"} if self.changed else {}
         return found
 
     @property
     def on_show(self) -> tuple[str, str]:
         return self.player.model_id or "", self.chapter.scenario
 
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What the browser tab keeps of this page beside the player's answers."""
+        return {"reached": sorted(self.reached)}
+
     def open(self, query: Query) -> None:
         self.panel.stop()
-        named = [one for one in CHAPTERS if one.scenario == query.get("scenario")]
-        self.chapter = (named or CHAPTERS)[0]
-        self.quietly(self.predict, value=query.get("predict") != "off")
-        self.quietly(self.chapters, index=CHAPTERS.index(self.chapter))
+        self.chapter = self.chapter_in(query)
         self.open_chapter()
         cursor_in(query, self.player)
         if query.get("run") == "now":
             if query.get("method") in METHODS:
-                self.quietly(self.methods, index=METHODS.index(query["method"]))
+                self.choose(METHODS.index(query["method"]))
             self.run_live(query.get("changed") == "yes", query)
+        self.tell_wrong()
+
+    def chapter_in(self, query: Query) -> Chapter:
+        """The chapter that an address names, by its number or its scenario; else the first."""
+        numbers = [str(one.number) for one in CHAPTERS]
+        if "chapter" in query:
+            number = query["chapter"]
+            if number in numbers:
+                return CHAPTERS[numbers.index(number)]
+            self.wrong.append(self.speech("page.no_chapter", name=number[:60], last=numbers[-1]))
+            return CHAPTERS[0]
+        names = [one.scenario for one in CHAPTERS]
+        first = CHAPTERS[0].scenario
+        return CHAPTERS[
+            names.index(self.named(query, "scenario", names, "page.no_scenario", first))
+        ]
+
+    def turn(self, number: str) -> None:
+        """To a chapter by its number. Raises BadInput for one that there is not."""
+        found = [one for one in CHAPTERS if str(one.number) == number]
+        if not found:
+            raise BadInput(self.speech("page.no_chapter", name=number, last=CHAPTERS[-1].number))
+        self.panel.stop()
+        self.chapter = found[0]
+        self.open_chapter()
 
     def remember(self, kept: dict[str, Any]) -> None:
-        """Predictions and answers of this tab; what is no answer of ours is passed over."""
-        said, answers = kept.get("said"), kept.get("answers")
+        """Answers and ends of this tab; what is none of ours is passed over."""
+        answers, reached = kept.get("answers"), kept.get("reached")
         for one in CHAPTERS:
-            choice = said.get(one.scenario) if isinstance(said, dict) else None
-            if type(choice) is int and choice in one.prediction.options(record_of(one)):
-                self.said[one.scenario] = choice
             given = answers.get(one.scenario) if isinstance(answers, dict) else None
             if isinstance(given, list):
                 self.answers[one.scenario] = given
+            if isinstance(reached, list) and one.scenario in reached:
+                self.reached.add(one.scenario)
         self.player.answers = self.answers.get(self.chapter.scenario, [])
-        self.ask()
+        self.show_numbers()
 
-    def quietly(self, widget: Any, **values: Any) -> None:
-        """Set what a person sets otherwise, without taking it for theirs."""
+    def choose(self, method: int) -> None:
+        """Set the method without running it."""
         before, self.silent = self.silent, True
         try:
-            for name, value in values.items():
-                setattr(widget, name, value)
+            self.methods.index = method
         finally:
             self.silent = before
 
@@ -193,103 +174,77 @@ class Story(Page):
     def open_chapter(self) -> None:
         """The chapter's texts and its recorded run."""
         one = self.chapter
-        self.trace = record_of(one)
-        self.quietly(self.methods, index=METHODS.index(own_method(one, self.trace)))
-        self.opening.value = views.opening(one)
-        self.why.value = views.why(one)
-        self.change_button.description = f"Try: {one.change.label}"
-        show_if(self.compared, one.number in WITH_TABLE)
-        if one.number in WITH_TABLE and not self.table.value:
-            pair = (recorded("figure-5"), recorded("figure-4"))
-            self.table.value = compare.compare(*pair).as_html()
+        trace = record_of(one)
+        self.choose(METHODS.index(own_method(one, trace)))
+        self.change_button.description = self.speech(
+            "story.try_it", change=one.text("change", self.speech)
+        )
+        self.further.value = views.further(one, self.speech)
         self.fail("")
-        self.changed = self.revealed = False
-        self.show(self.trace)
+        self.show(trace)
 
-    def show(self, trace: Trace, changed: str = "") -> None:
-        """Put a run into the player and the charts."""
-        self.shown = (trace, changed)
+    def show(self, trace: Trace, note: str = "", changed: bool = False) -> None:
+        """Put a run into the player, the charts and the words around them."""
+        self.shown, self.changed = trace, changed
         self.moved()  # before the player changes: from now on its answers are this chapter's
-        play(self.player, trace, f"Figure {self.chapter.number} · {self.chapter.title}")
+        play(self.player, trace, self.chapter.text("title", self.speech))
         self.player.answers = self.answers.get(self.chapter.scenario, [])
-        self.opens.value = views.opens(trace, self.player.start)
-        memory_chart(trace, self.memory)
-        gaps_chart(trace, self.gaps)
-        self.ask()
-        self.panel.rest(views.status(trace, changed))
+        self.player.guide = self.guide(trace, note)
+        self.panel.rest(views.status(trace, self.speech))
         show_if(self.back_button, not trace.document["recorded"])
+        show_if(self.change_button, not changed)
+        self.show_numbers()
 
-    def ask(self) -> None:
-        """The chapter's question about the run on show; a changed run in which it has no sense is
-        passed over for the chapter's own."""
-        prediction = self.chapter.prediction
-        self.asked = self.shown[0]
-        try:
-            self.choices = prediction.options(self.asked)
-            text = prediction.ask(self.asked)
-            prediction.answer(self.asked), prediction.look(self.asked)
-        except (BadInput, LookupError, StopIteration, ValueError):
-            self.asked = record_of(self.chapter)
-            self.choices = prediction.options(self.asked)
-            text = f"In the recorded run: {prediction.ask(self.asked)}"
-        self.quietly(self.options, options=[str(choice) for choice in self.choices])
-        self.quietly(self.options, index=None)
-        self.question.value = views.question(text)
-        self.verdict.value = ""
-        said = self.said.get(self.chapter.scenario)
-        if self.shown[0].document["recorded"] and said in self.choices:
-            self.quietly(self.options, index=self.choices.index(said))
-            self.judge(said)
-        self.uncover()
+    def guide(self, trace: Trace, note: str) -> dict[str, Any]:
+        """The chapter's words for the player's guide."""
+        one, t = self.chapter, self.speech
+        found: dict[str, Any] = {
+            "question": one.text("question", t),
+            "watch": one.watch(t),
+            "opens": views.opens(trace, self.player.start, t),
+            "note": note,
+            "why": one.text("why", t),
+        }
+        if one.number < len(CHAPTERS):
+            after = CHAPTERS[one.number]
+            found["next"] = t("story.next", number=after.number, name=after.text("short", t))
+        return found
 
-    def judge(self, chosen: int) -> None:
-        """What the run says to a prediction."""
-        prediction = self.chapter.prediction
-        right, look = prediction.answer(self.asked), prediction.look(self.asked)
-        self.verdict.value = views.verdict(chosen, right, look)
-
-    def uncover(self) -> None:
-        """Cover what answers the question, or show it."""
-        covered = self.predict.value and not self.revealed
-        covered = covered and self.said.get(self.chapter.scenario, "") == ""
-        self.player.covered = covered
-        show_if(self.cover, covered)
-        show_if(self.answer, not covered)
+    def show_numbers(self) -> None:
+        """Charts and numbers, as far as the chapter goes; only a note before its end was reached."""
+        known = self.chapter.scenario in self.reached
+        show_if(self.waits, not known)
+        self.charts.children = (self.memory, self.gaps) if known else ()
+        with_table = known and self.chapter.number in WITH_TABLE
+        show_if(self.compared, with_table)
+        show_if(self.further, known and bool(self.further.value))
+        if not known:
+            return
+        seen = until(self.shown, self.player.stop or len(self.shown.events))
+        memory_chart(seen, self.memory, self.speech)
+        gaps_chart(seen, self.gaps, self.speech)
+        if with_table and not self.table.value:
+            self.tabulate(compare.compare(recorded("figure-5"), recorded("figure-4")))
 
     # What widgets call
 
     @guarded
-    def chapter_chosen(self, change: dict[str, Any]) -> None:
-        if not self.silent:
-            self.chapter = CHAPTERS[bounded(change["new"], CHAPTERS)]
-            self.open_chapter()
-
-    @guarded
-    def predict_switched(self, change: dict[str, Any]) -> None:
-        if not self.silent:
-            self.uncover()
+    def cursor_moved(self, change: dict[str, Any]) -> None:
+        ended = change["new"] >= (self.player.stop or len(self.shown.events))
+        if ended and self.chapter.scenario not in self.reached:
+            self.reached.add(self.chapter.scenario)
+            self.show_numbers()
             self.moved()
-
-    @guarded
-    def option_chosen(self, change: dict[str, Any]) -> None:
-        if self.silent or change["new"] is None:
-            return
-        chosen = self.choices[bounded(change["new"], self.choices)]
-        if self.asked.document["recorded"]:
-            self.said[self.chapter.scenario] = chosen
-        self.revealed = True
-        self.judge(chosen)
-        self.uncover()
-        self.moved()
-
-    @guarded
-    def skip_pressed(self, _: object) -> None:
-        self.revealed = True
-        self.uncover()
 
     @guarded
     def answered(self, change: dict[str, Any]) -> None:
         self.answers[self.chapter.scenario] = change["new"]
+
+    @guarded
+    def player_said(self, _: object, content: object, buffers: object) -> None:
+        pressed = isinstance(content, dict) and content.get("type") == "next"
+        if pressed and self.chapter.number < len(CHAPTERS):
+            self.turn(str(self.chapter.number + 1))
 
     @guarded
     def method_chosen(self, change: dict[str, Any]) -> None:
@@ -307,6 +262,7 @@ class Story(Page):
     @guarded
     def back_pressed(self, _: object) -> None:
         self.open_chapter()
+        self.moved(new=True)
 
     @guarded
     def measure_pressed(self, _: object) -> None:
@@ -317,24 +273,32 @@ class Story(Page):
     # Running
 
     def run_live(self, changed: bool = False, query: Query | None = None) -> None:
-        """Run the chapter with the chosen method, and with its one change when asked for."""
-        chapter = self.chapter
+        """Run the chapter with the chosen method. With `changed` its one change is made, and what
+        came of it is said from two runs of that method: this one and one without the change."""
+        chapter, t = self.chapter, self.speech
         method = METHODS[bounded(self.methods.index, METHODS)]
-        settings = chapter.settings_for(method, changed)
-        change, before = chapter.change, self.trace
+        scenarios = [load_scenario(chapter.scenario, chapter.settings_for(method, changed))]
+        before = self.shown
+        if changed and (self.changed or own_method(chapter, before) != method):
+            scenarios.insert(0, load_scenario(chapter.scenario, chapter.settings_for(method)))
 
         def show(traces: list[Trace]) -> None:
-            if self.chapter is chapter:
-                self.changed = changed
-                told = change.told(before, traces[0]) if changed else ""
-                note = f"{change.label}. {change.watch} {told}" if changed else ""
-                self.show(traces[0], note)
-                cursor_in(query or {}, self.player)
+            if self.chapter is not chapter:
+                return
+            note = ""
+            if changed:
+                then = traces[0] if len(traces) > 1 else before
+                what = t("live.changed", what=chapter.text("change", t))
+                came = told(chapter.change, then, traces[-1], t)
+                note = f"{what}. {chapter.text('look', t)} {came}"
+            self.show(traces[-1], note, changed)
+            cursor_in(query or {}, self.player)
+            self.moved(new=True)
 
-        self.panel.run([load_scenario(chapter.scenario, settings)], show)
+        self.panel.run(scenarios, show)
 
     def tabulate(self, table: compare.MethodsTable) -> None:
-        self.table.value = table.as_html()
+        self.table.value = table.table(self.speech).as_html()
 
 
 def record_of(chapter: Chapter) -> Trace:

@@ -9,10 +9,9 @@ from importlib.resources import files
 
 from kvlab.course.chapters import Chapter
 from kvlab.course.compare import made
-from kvlab.draw.chart_look import count
 from kvlab.runs.limits import Progress
 from kvlab.trace.document import Trace
-from kvlab.trace.narration import load_words
+from kvlab.trace.speech import ENGLISH, Speech
 
 
 def style() -> str:
@@ -24,30 +23,28 @@ def style() -> str:
     return f"<style>{''.join(sheet.read_text(encoding='utf-8') for sheet in sheets)}</style>"
 
 
-def title(heading: str, lead: str) -> str:
-    """A page's name and what it is for."""
-    return f'<h1>{escape(heading)}</h1><p class="kp-lead">{termed(lead)}</p>'
+def heading(text: str) -> str:
+    """The name of a part of a page."""
+    return f"<h2>{escape(text)}</h2>"
 
 
 # Words that explain themselves: a button that opens a card of the glossary.
 
 
 @cache
-def term_expression() -> tuple[re.Pattern[str], dict[str, str]]:
+def term_expression(speech: Speech) -> tuple[re.Pattern[str], dict[str, str]]:
     """One expression for every form of every term, longer ones first; and the term of a form."""
     keys = {
-        form.lower(): key
-        for key, entry in load_words("en")["terms"].items()
-        for form in entry["words"]
+        form.lower(): key for key, entry in speech.words["terms"].items() for form in entry["words"]
     }
     forms = sorted(keys, key=len, reverse=True)
     return re.compile(rf"\b({'|'.join(map(re.escape, forms))})\b", re.IGNORECASE), keys
 
 
-def termed(text: str, seen: set[str] | None = None) -> str:
+def termed(text: str, speech: Speech = ENGLISH, seen: set[str] | None = None) -> str:
     """Escaped text in which a term is a button where it stands for the first time; `seen` holds those
     that texts before it had."""
-    expression, keys = term_expression()
+    expression, keys = term_expression(speech)
     seen = set() if seen is None else seen
     parts, at = [], 0
     for match in expression.finditer(text):
@@ -64,140 +61,118 @@ def termed(text: str, seen: set[str] | None = None) -> str:
     return "".join([*parts, escape(text[at:])])
 
 
-def glossary() -> str:
+def glossary(speech: Speech = ENGLISH) -> str:
     """The cards that the terms of all pages open, once for the whole document."""
     return "".join(
         f'<div popover id="kp-term-{key}" class="kp-term-card" role="note">'
         f"<b>{escape(entry['name'])}</b><p>{escape(entry['text'])}</p></div>"
-        for key, entry in load_words("en")["terms"].items()
+        for key, entry in speech.words["terms"].items()
     )
 
 
 # A chapter
 
 
-def opening(chapter: Chapter) -> str:
-    """Title, question and what to look for."""
-    seen: set[str] = set()
-    asked = termed(chapter.question, seen)
-    looks = "".join(f"<li>{termed(what, seen)}</li>" for what in chapter.look_for)
-    return (
-        f"<h2>Figure {chapter.number} · {escape(chapter.title)}</h2>"
-        f'<p class="kp-question">{asked}</p>'
-        f'<p class="kp-lead">Watch</p><ul class="kp-look">{looks}</ul>'
-    )
-
-
-def opens(trace: Trace, start: int) -> str:
+def opens(trace: Trace, start: int, speech: Speech) -> str:
     """What has happened before the picture opens; nothing where it opens at the beginning."""
     if not start:
         return ""
-    step = trace.events[start - 1]["step"]
     state = trace.state_at(start)
-    parts = [
-        f"{id} has {count(request['kv'], 'position')} of KV in "
-        f"{count(len(request['table']), 'block')} and has sent {count(request['delivered'], 'token')}"
+    requests = [
+        speech(
+            "story.opens_request",
+            id=id,
+            kv=request["kv"],
+            blocks=len(request["table"]),
+            sent=request["delivered"],
+        )
         for id, request in state["requests"].items()
     ]
-    return (
-        f'<p class="kp-note"><b>The picture opens in the middle of the run,</b> after step {step} of '
-        f"{len(trace.steps)}: {termed('; '.join(parts))}. {state['free']} of {len(state['blocks'])} "
-        "blocks are free. “Whole run” shows how it came to that.</p>"
+    return speech(
+        "story.opens",
+        step=trace.events[start - 1]["step"],
+        steps=len(trace.steps),
+        requests="; ".join(requests),
+        free=state["free"],
+        blocks=len(state["blocks"]),
     )
 
 
-def question(text: str) -> str:
-    return f"<h3>Predict</h3><p>{termed(text)}</p>"
+FURTHER = {3: ("compare", "compare"), 4: ("cost", "costs"), 5: ("delay", "delays")}
+"""By chapter: the page that goes on from there, and the key of the link's text."""
 
 
-def verdict(chosen: int, right: int, look: str) -> str:
-    """What the run says to a prediction."""
-    how = "yes" if chosen == right else "no"
-    word = "Right" if chosen == right else "The run says otherwise"
-    return (
-        f'<p class="kp-verdict" data-right="{how}" role="status">'
-        f"{word}: {right}. {escape(look)}</p>"
-    )
+def further(chapter: Chapter, speech: Speech) -> str:
+    """A link to the page that goes on from a chapter, where one does."""
+    if chapter.number not in FURTHER:
+        return ""
+    page, key = FURTHER[chapter.number]
+    text = escape(speech(f"story.{key}"))
+    return f'<p><a href="?page={page}" data-page="{page}">{text}</a></p>'
 
 
-COVERED = (
-    '<p class="kp-lead">Charts, numbers and the answer come once you have predicted; until then the '
-    "picture’s timeline is covered, too. You can step through the run all the same.</p>"
-)
-
-
-FURTHER = {
-    3: ("compare", "Both methods side by side: Compare"),
-    4: ("cost", "What both cost on other hardware: Cost"),
-    5: ("delay", "More about what users notice: Delay"),
-}
-
-
-def why(chapter: Chapter) -> str:
-    """The chapter's sentence, and the page that goes on from there."""
-    page, text = FURTHER.get(chapter.number, ("", ""))
-    link = f'<p><a href="?page={page}" data-page="{page}">{escape(text)}</a></p>' if page else ""
-    return f"<h3>In one sentence</h3><p>{termed(chapter.why)}</p>{link}"
+def note(text: str) -> str:
+    return f'<p class="kp-note">{escape(text)}</p>' if text else ""
 
 
 # What is on show
 
 
-ON_CPU = (
-    " Without a GPU both pools are memory of this computer: one plays the GPU's part, the other the "
-    "CPU's, and the copies between them are real."
-)
+def status(trace: Trace, speech: Speech) -> str:
+    """What is on show: recorded or run when, device, model."""
+    text = made(trace, speech)
+    where = speech("live.on_cpu") if trace.document["run"]["device"] == "cpu" else ""
+    return on_show(f"{text[0].upper()}{text[1:]}. {where}", speech)
 
 
-def status(trace: Trace, changed: str = "") -> str:
-    """What is on show: recorded or just run, device, model; and what was changed."""
-    text = made(trace)
-    text = text[0].upper() + text[1:]
-    where = ON_CPU if trace.document["run"]["device"] == "cpu" else ""
-    extra = f" Changed: {escape(changed)}" if changed else ""
-    return f'<p class="kp-status" role="status"><b>On show:</b> {escape(text)}.{extra}{where}</p>'
-
-
-def two_on_show(runs: list[tuple[str, str]]) -> str:
+def two_on_show(runs: list[tuple[str, str]], speech: Speech) -> str:
     """What two runs are on show: (way, how it was made) of each."""
-    parts = "; ".join(f"{escape(way)}: {escape(how)}" for way, how in runs)
-    return f'<p class="kp-status" role="status"><b>On show:</b> {parts}.</p>'
+    return on_show("; ".join(f"{way}: {how}" for way, how in runs) + ".", speech)
 
 
-def opened(name: str, trace: Trace) -> str:
+def opened(name: str, trace: Trace, speech: Speech) -> str:
     """On show: a trace that the reader has opened."""
-    return (
-        f'<p class="kp-status" role="status"><b>On show:</b> {escape(name)}, a trace that you opened: '
-        f"{escape(made(trace))}.</p>"
-    )
+    return on_show(speech("live.opened", name=name, how=made(trace, speech)), speech)
 
 
-def busy(text: str) -> str:
+def on_show(text: str, speech: Speech) -> str:
+    return said(speech("live.on_show"), escape(text))
+
+
+def said(lead: str, html: str) -> str:
+    """A line that a screen reader hears."""
+    return f'<p class="kp-status" role="status"><b>{escape(lead)}</b> {html}</p>'
+
+
+def busy(text: str, speech: Speech = ENGLISH) -> str:
     """What is being done just now."""
-    return f'<p class="kp-status" role="status"><b>Running:</b> {escape(text)}</p>'
+    return said(speech("live.running"), escape(text))
 
 
-def progress(now: Progress, run: int, runs: int) -> str:
+def progress(now: Progress, run: int, runs: int, speech: Speech) -> str:
     """How far a run has got, in a bar and in words."""
-    which = f"run {run} of {runs}, " if runs > 1 else ""
+    which = speech("live.which", run=run, runs=runs) if runs > 1 else ""
     done = (run - 1 + now.finished / max(1, now.requests)) / runs
-    return (
-        '<p class="kp-status" role="status"><b>Running:</b> '
-        f'<progress value="{done:.3f}" aria-label="Requests finished"></progress> '
-        f"{escape(which + str(now))}</p>"
+    text = speech(
+        "live.progress",
+        step=now.step,
+        finished=now.finished,
+        requests=now.requests,
+        tokens=now.tokens,
+        seconds=speech.number(now.seconds, ",.1f"),
     )
+    bar = f'<progress value="{done:.3f}" aria-label="{escape(speech("live.bar"))}"></progress>'
+    return said(speech("live.running"), f"{bar} {escape(which + text)}")
 
 
-def stopped(resting: str) -> str:
+def stopped(resting: str, speech: Speech) -> str:
     """Said once a run was stopped; what was on show before still is."""
-    return (
-        '<p class="kp-status" role="status"><b>Stopped.</b> Nothing of that run is kept.</p>'
-        + resting
-    )
+    return said(speech("live.stopped"), escape(speech("live.nothing_kept"))) + resting
 
 
-def card(message: str) -> str:
+def card(message: str, speech: Speech = ENGLISH) -> str:
     """One clear card; nothing where there is no message."""
     if not message:
         return ""
-    return f'<div class="kp-card" role="alert"><b>That did not work.</b> {escape(message)}</div>'
+    lead = escape(speech("page.failed"))
+    return f'<div class="kp-card" role="alert"><b>{lead}</b> {escape(message)}</div>'

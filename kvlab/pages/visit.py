@@ -15,6 +15,7 @@ from kvlab.runs.live import LiveRun
 from kvlab.runs.run import Run, load_for
 from kvlab.runs.scenario import Scenario
 from kvlab.trace.document import Trace
+from kvlab.trace.speech import Speech
 
 if TYPE_CHECKING:
     from kvlab.models.loading import LoadedModel
@@ -26,6 +27,7 @@ class Visit:
     """One kernel, one visitor: one model at a time is kept loaded."""
 
     def __init__(self) -> None:
+        self.speech = Speech()
         self.loaded: tuple[object, LoadedModel | None] | None = None
         self.scenario: dict[str, Any] | None = None
         """The Lab's, as it is in the form; other pages may take it."""
@@ -53,7 +55,8 @@ class LivePanel:
         self.visit, self.page = visit, page
         self.controls = list(controls)
         self.status = ipywidgets.HTML()
-        self.stop_button = button("Stop")
+        self.speech = visit.speech
+        self.stop_button = button(self.speech("live.stop"))
         self.stop_button.on_click(self.stop_pressed)
         self.widget = flow(self.status, self.stop_button).add_class("kp-live")
         self.resting = ""
@@ -80,7 +83,7 @@ class LivePanel:
             return False
         self.page.fail("")
         self.enable(False)
-        self.status.value = views.busy("starting; the first run of a visit loads PyTorch")
+        self.status.value = views.busy(self.speech("live.starting"), self.speech)
         self.turn += 1
         self._next(self.turn, list(scenarios), [], then)
         return True
@@ -96,7 +99,7 @@ class LivePanel:
         """Answered at once. What the stopped run still says is not heard any more."""
         if self.live is not None:
             self.live.stop()
-            self._end(views.stopped(self.resting))
+            self._end(views.stopped(self.resting, self.speech))
 
     def _next(
         self,
@@ -124,7 +127,8 @@ class LivePanel:
 
         def tell(progress: Progress) -> None:
             if turn == self.turn:
-                self.status.value = views.progress(progress, len(made) + 1, all_of_them)
+                runs = (len(made) + 1, all_of_them)
+                self.status.value = views.progress(progress, *runs, self.speech)
 
         self.live = LiveRun(
             scenario,

@@ -8,35 +8,41 @@ from dataclasses import asdict, dataclass
 from kvlab.engine.report import StepReport
 from kvlab.errors import BadInput
 from kvlab.runs.scenario import Scenario
+from kvlab.trace.speech import ENGLISH, Speech
 
 MOST_REQUESTS = 64
 MOST_SLOTS = 65_536  # of the GPU pool, and of the CPU pool
 MOST_TOKENS = 20_000  # prompts as written and outputs as asked for, over all samples
 MOST_STEPS = 20_000
 MOST_SECONDS = 600.0
-MORE = "`kvlab run` on your own machine has no such limit."
 
 
-def refuse_too_large(scenario: Scenario) -> None:
+def refuse_too_large(scenario: Scenario, speech: Speech = ENGLISH) -> None:
     """Raise BadInput, with the number, for a run that is larger than a visitor's may be."""
     document = scenario.document
-    refuse_more(len(document["requests"]), MOST_REQUESTS, "requests")
+    refuse_more(len(document["requests"]), MOST_REQUESTS, "requests", speech)
     tokens = sum(
         request["n"] * (len(request["prompt"]) + request["max_tokens"])
         for request in document["requests"]
     )
-    refuse_more(tokens, MOST_TOKENS, "letters, token ids and outputs of all requests")
+    refuse_more(tokens, MOST_TOKENS, "tokens", speech)
     engine = document["engine"]
     if not scenario.sized_at_run:
         slots = engine["num_blocks"] * engine["block_size"]
-        refuse_more(slots, MOST_SLOTS, "slots in the GPU pool (blocks × positions)")
+        refuse_more(slots, MOST_SLOTS, "slots", speech)
     slots = engine["host_blocks"] * engine["block_size"]
-    refuse_more(slots, MOST_SLOTS, "slots in the CPU pool (blocks × positions)")
+    refuse_more(slots, MOST_SLOTS, "host", speech)
 
 
-def refuse_more(number: int, most: int, what: str) -> None:
+def refuse_more(number: int, most: int, what: str, speech: Speech) -> None:
     if number > most:
-        raise BadInput(f"{number:,} {what} are more than the {most:,} that this page runs. {MORE}")
+        text = speech(
+            "lab.too_many",
+            number=speech.number(number),
+            what=speech(f"lab.many_{what}"),
+            most=speech.number(most),
+        )
+        raise BadInput(f"{text} {speech('lab.more_at_home')}")
 
 
 class TooLong(BaseException):

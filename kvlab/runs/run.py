@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -108,11 +109,20 @@ class RunInSteps:
         """The run as far as it has got."""
         ground, document = self._ground, self._ground.scenario.document
         trace = self._recorder.trace(
-            document, ground.run, ground.model, ground.token_text, ground.bytes_per_block
+            document,
+            ground.run | now(),
+            ground.model,
+            ground.token_text,
+            ground.bytes_per_block,
         )
         if ground.memory is not None:
             trace.summary["memory"] = ground.memory
         return Run(ground.scenario, trace, self.engine, ground.runner)
+
+
+def now() -> dict[str, str]:
+    """When a run was made, for its trace: local time, to the minute."""
+    return {"made": time.strftime("%Y-%m-%d %H:%M")}
 
 
 def stand_ins(scenario: Scenario) -> Ground:

@@ -21,13 +21,6 @@ which a later release may choose more finely."""
 Event = dict[str, Any]
 
 
-class Grouped(int):
-    """A whole number whose text has its digits in groups of three, by narrow spaces."""
-
-    def __str__(self) -> str:
-        return f"{int(self):,}".replace(",", "\u202f")
-
-
 @dataclass(frozen=True, slots=True)
 class Difference:
     """One quantity of both runs; None where a run has none. Its unit is the catalogue's for `what`:
@@ -193,7 +186,7 @@ def sentence(one: Trace, other: Trace, found: Difference, words: Words) -> str:
     if by == 0:
         return str(pair["same_value"])
     key = f"{found.what}_{'more' if by > 0 else 'less'}"
-    return fill(pair[key], {"by": Grouped(abs(by)), "id": found.id}, words)
+    return fill(pair[key], {"by": abs(by), "id": found.id}, words)
 
 
 def value_text(trace: Trace, found: Difference, value: int | None, words: Words) -> str:
@@ -201,7 +194,7 @@ def value_text(trace: Trace, found: Difference, value: int | None, words: Words)
         return NOTHING
     if found.what == "finish":
         return finish_text(trace, str(found.id), value, words)
-    return fill(f"{{value:{UNITS[found.what]}}}", {"value": Grouped(value)}, words)
+    return fill(f"{{value:{UNITS[found.what]}}}", {"value": value}, words)
 
 
 def finish_text(trace: Trace, id: str, step: int, words: Words) -> str:

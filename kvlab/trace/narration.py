@@ -7,7 +7,8 @@ the two equal. A template is plain text with fields of the event in braces:
     {id}              the field as it is
     {blocks:P}        one id or a list of them, each with the letters before it: "P2 and P3"
     {running:list}    a list: "A and B"; what joins it is the catalogue's affair (grammar.list)
-    {free:block}      a count in the words of forms.block, by the plural rule in grammar.plural
+    {free:block}      a count in the words of forms.block, by the plural rule in grammar.plural; its
+                      digits stand in groups of three (grammar.thousands)
     {why:victim}      a code in the words of maps.victim
 
 Besides the event's own fields a template may use the ones of `arguments`.
@@ -120,7 +121,9 @@ def _field(value: Any, spec: str | None, words: Words) -> str:
         return _text(value)
     if spec in words["forms"]:
         forms = words["forms"][spec]
-        return _text(forms.get(plural(value, words), forms["other"])).replace("{n}", _text(value))
+        digits = f"{value:,}" if isinstance(value, int) else _text(value)
+        count = digits.replace(",", words["grammar"]["thousands"])
+        return _text(forms.get(plural(value, words), forms["other"])).replace("{n}", count)
     if spec in words["maps"]:
         return _text(words["maps"][spec].get(_text(value), _text(value).replace("_", " ")))
     items = value if isinstance(value, (list, tuple)) else [value]

@@ -1,4 +1,4 @@
-"""What the lessons say by themselves: the answer to a change, the first check, a refused run."""
+"""What the lessons say by themselves: the first check, a refused run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from kvlab.course import compare
-from kvlab.course.chapters import CHAPTERS
 from kvlab.course.cost import own_machine
 from kvlab.course.measured import on_this_machine
 from kvlab.course.record import recorded
@@ -16,27 +15,6 @@ from kvlab.errors import BadInput
 from kvlab.lab import notebook as lab
 from kvlab.lab import ready
 from kvlab.lab.notebook import crossovers, model_or_story, try_run
-from kvlab.runs.run import run_lesson
-
-TOLD = {
-    1: "No: every need is met, and nobody is paused.",
-    2: "A's user waits 4 steps between x1 and x2 instead of 2, although A was never paused.",
-    3: "No: 8 tokens are computed again, as before. Blocks only hand out the space.",
-    4: "It falls back to recompute: 8 tokens are computed again and 0 bytes are moved.",
-    5: "The waiting: 2 steps instead of 4. Recovery takes 1, before it took 1.",
-}
-
-
-@pytest.mark.parametrize("one", CHAPTERS, ids=lambda one: one.scenario)
-def test_a_change_has_an_answer(one):
-    method = "swap" if one.number == 4 else "recompute"
-    before, after = (
-        run_lesson(one.scenario, one.settings_for(method, changed)).trace
-        for changed in (False, True)
-    )
-    assert one.change.told(before, after) == TOLD[one.number]
-    # The other way round it is another answer, so it is read off the runs.
-    assert one.change.told(after, before) != TOLD[one.number] or one.number == 3
 
 
 def test_one_part_that_is_wrong_hides_nothing_of_the_others(monkeypatch):
@@ -87,7 +65,7 @@ def test_own_numbers_are_above_zero(wrong):
 
 def test_more_copies_never_shrink_the_stretch_of_recompute():
     table = crossovers(own_machine("mine", tflops=1000, memory_gb=3000, link_gb=60))
-    rows = [row[2] for row in table.table.rows]
+    rows = [row[2] for row in table.table().rows]
     assert rows[0].startswith("from ")
     assert rows[-1] == "at no length"
     with pytest.raises(BadInput, match="choose H100"):

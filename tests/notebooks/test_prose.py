@@ -17,7 +17,7 @@ import pytest
 import torch
 from committed import COURSE, read
 
-from kvlab.course.cost import FORMULA, LLAMA, MACHINES, own_machine
+from kvlab.course.cost import LLAMA, MACHINES, own_machine
 from kvlab.course.crossover import Crossovers, end_of_stretch, recompute_is_cheaper
 from kvlab.course.measured import on_this_machine
 from kvlab.draw.cost_chart import cost_curves
@@ -26,6 +26,7 @@ from kvlab.models.loading import load_model
 from kvlab.models.smollm2 import PARAMETERS, WHEEL
 from kvlab.runs.run import Run, run_lesson
 from kvlab.trace.facts import entry_of, first, free_after, gaps, longest_gap
+from kvlab.trace.speech import ENGLISH
 
 Runs = Callable[..., Run]
 
@@ -362,7 +363,7 @@ def facts_07(run: Runs) -> list[str]:
         f"From {lengths[1]} tokens on",
         "each length is 4 times the one before",
         "twice the tokens, four times the work",
-        FORMULA.removeprefix("Modelled, not measured. ").partition(". ")[0],
+        ENGLISH("cost.formula").removeprefix("Modelled, not measured. ").partition(". ")[0],
         "T_swap(N)      = 2·N·(2·L·K·D·bytes) / link + c·copies(N)",
         "N = (s - 2·P / (F·u)) / (2·L·H·D / (F·u))",
         "A factor of 2 stands for",

@@ -123,13 +123,13 @@ def test_a_live_run_replaces_the_recorded_one_and_its_link_brings_it_back(page, 
     status = page.locator(".kp-status:visible")
     status.filter(has_text="Recorded run on cpu, model story").wait_for(timeout=20_000)
     page.locator(".kvlab-page .widget-radio-box label", has_text="Swap").last.click()
-    status.filter(has_text="Run just now on").wait_for(timeout=120_000)
+    status.filter(has_text="Run of 2").wait_for(timeout=120_000)
     page.locator(".k-pill", has_text="swap").wait_for(timeout=10_000)
     assert "run just now" in page.locator(".k-facts").inner_text()
     page.locator(".kvlab-chart", has_text="The CPU pool keeps").wait_for(timeout=10_000)
     page.wait_for_function("location.search.includes('run=now')")
     reload(page, trouble)
-    status.filter(has_text="Run just now on").wait_for(timeout=120_000)
+    status.filter(has_text="Run of 2").wait_for(timeout=120_000)
     page.locator(".k-pill", has_text="swap").wait_for(timeout=10_000)
     assert not trouble
 
@@ -160,7 +160,7 @@ def test_the_lab_refuses_stops_and_keeps_what_was_typed(page, url, trouble, tmp_
     blocks.fill("30")
     form.get_by_label("outputs", exact=True).first.fill("5")
     page.get_by_role("button", name="Run", exact=True).click()
-    page.locator(".kp-status", has_text="Run just now").wait_for(timeout=120_000)
+    page.locator(".kp-status", has_text="Run of 2").wait_for(timeout=120_000)
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save the scenario").click()
     scenario = json.loads(Path(saved.value.path()).read_text("utf-8"))

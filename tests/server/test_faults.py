@@ -120,8 +120,18 @@ def kernel_of(page: Page) -> int:
     return int(page.locator("#kernel").text_content() or 0)
 
 
+def settings(page: Page) -> Locator:
+    """The Lab's form, with its settings open."""
+    form = page.locator(".kp-form")
+    toggle = form.locator(".kp-toggle")
+    toggle.wait_for(timeout=20_000)
+    if toggle.get_attribute("aria-expanded") == "false":
+        toggle.click()
+    return form
+
+
 def prompt_of(page: Page) -> Locator:
-    return page.locator(".kp-form").get_by_label("prompt", exact=True).first
+    return settings(page).get_by_label("prompt", exact=True).first
 
 
 def gone(page: Page) -> Locator:
@@ -147,9 +157,13 @@ def only_expected(trouble: Any) -> list[str]:
 
 @pytest.mark.browser
 def test_a_killed_kernel_is_told_and_what_was_written_comes_back(page, room, trouble):
-    opened(page, room, "page=story&scenario=figure-5")
-    page.locator(".kp-ask .widget-radio-box label", has_text="5").click()
-    page.locator(".kp-verdict", has_text="Right: 5").wait_for(timeout=20_000)
+    opened(page, room, "chapter=5")
+    page.locator(".kvlab-player").focus()
+    page.wait_for_function("new URLSearchParams(location.search).has('chapter')")
+    page.evaluate("sessionStorage.setItem('kvlab', JSON.stringify({reached: ['figure-5']}))")
+    page.reload()
+    ready(page)
+    page.locator(".kvlab-chart").first.wait_for(timeout=20_000)
     page.locator(".kp-bar [data-page=lab]").click()
     prompt_of(page).fill("Told to the kernel")
     page.wait_for_function("new URLSearchParams(location.search).has('s')")
@@ -170,8 +184,8 @@ def test_a_killed_kernel_is_told_and_what_was_written_comes_back(page, room, tro
     assert prompt_of(page).input_value() == "Typed after its end"
     assert gone(page).count() == 0
     page.locator(".kp-bar [data-page=story]").click()
-    page.locator(".kvlab-page .widget-radio-box label", has_text="5").first.click()
-    page.locator(".kp-verdict", has_text="Right: 5").wait_for(timeout=20_000)
+    page.locator(".kp-bar [data-chapter='5']").click()
+    page.locator(".kvlab-chart").first.wait_for(timeout=20_000)
     assert only_expected(trouble) == [], trouble
 
 
@@ -198,7 +212,7 @@ def test_a_kernel_that_is_killed_while_it_renders(page, room, trouble):
 @pytest.mark.browser
 def test_an_engine_that_raises_and_one_that_runs_out_of_memory(page, room, trouble):
     opened(page, room, "page=lab&scenario=victims")
-    form, run = page.locator(".kp-form"), page.get_by_role("button", name="Run", exact=True)
+    form, run = settings(page), page.get_by_role("button", name="Run", exact=True)
     card = page.locator(".kp-card:visible")
     name = form.get_by_label("name", exact=True).first
     prompt_of(page).fill("Mia keeps two boxes")
@@ -207,6 +221,7 @@ def test_an_engine_that_raises_and_one_that_runs_out_of_memory(page, room, troub
     card.filter(has_text="our fault (RuntimeError)").wait_for(timeout=20_000)
     assert "secret" not in page.locator("body").inner_text()
     replay_goes_on(page)
+    settings(page)
     name.fill("A")
 
     sizes = {"positions in a block": 16, "blocks in the GPU pool": 4096}
@@ -216,11 +231,10 @@ def test_an_engine_that_raises_and_one_that_runs_out_of_memory(page, room, troub
     card.filter(has_text="could not be had").filter(has_text="give fewer").wait_for(timeout=60_000)
     replay_goes_on(page)
     assert prompt_of(page).input_value() == "Mia keeps two boxes"
-
     for label in ("blocks in the GPU pool", "blocks in the CPU pool"):
         form.get_by_label(label).fill("8")
     run.click()
-    page.locator(".kp-status", has_text="Run just now").wait_for(timeout=60_000)
+    page.locator(".kp-status", has_text="Run of 2").wait_for(timeout=60_000)
     assert card.count() == 0
     assert not trouble, trouble
 
@@ -248,7 +262,7 @@ def test_a_browser_that_is_offline_for_a_while(page, room, trouble, seconds):
     assert where.get_attribute("data-event") == event
     page.wait_for_function("new URLSearchParams(location.search).has('s')")
     page.get_by_role("button", name="Run", exact=True).click()
-    page.locator(".kp-status", has_text="Run just now").wait_for(timeout=60_000)
+    page.locator(".kp-status", has_text="Run of 2").wait_for(timeout=60_000)
     assert only_expected(trouble) == [], trouble
 
 
@@ -271,7 +285,7 @@ def test_two_tabs_of_one_link_are_two_visits(page, room, trouble):
     other.close(run_before_unload=True)
     until(lambda: not psutil.pid_exists(kernel), page)
     page.get_by_role("button", name="Run", exact=True).click()
-    page.locator(".kp-status", has_text="Run just now").wait_for(timeout=60_000)
+    page.locator(".kp-status", has_text="Run of 2").wait_for(timeout=60_000)
     assert only_expected(trouble) == [], trouble
 
 

@@ -117,6 +117,7 @@ def test_another_pool_in_the_form_gives_the_run_of_here(opened: Page, lab: str) 
     opened.goto(f"{lab}#scenario=figure-5")
     opened.reload()
     opened.evaluate("kvlab.ready")
+    opened.get_by_role("button", name="Settings").click()
     opened.get_by_label("blocks in the GPU pool").fill("5")
     opened.get_by_role("button", name="Run", exact=True).click()
     got = shown(opened)
@@ -127,6 +128,7 @@ def test_another_pool_in_the_form_gives_the_run_of_here(opened: Page, lab: str) 
 
 
 def test_a_link_holds_the_scenario(opened: Page, context: BrowserContext) -> None:
+    opened.get_by_role("button", name="Settings").click()
     opened.get_by_label("blocks in the GPU pool").fill("9")
     until(opened, "location.hash.includes('s=')")
     other = opened_in(context, opened.url)

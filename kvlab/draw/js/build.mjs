@@ -9,6 +9,7 @@ const common = { bundle: true, minify: true, charset: "utf8", target: "es2022", 
 
 await build({ ...common, entryPoints: [here("src/player.css")], outfile: `${out}/player.css` });
 await build({ ...common, entryPoints: [here("src/pair.css")], outfile: `${out}/pair.css` });
+await build({ ...common, entryPoints: [here("src/race.css")], outfile: `${out}/race.css` });
 await build({
   ...common,
   entryPoints: [here("src/index.js")],

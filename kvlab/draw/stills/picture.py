@@ -10,6 +10,7 @@ from kvlab.draw.stills.svg import Drawing, Theme, cut, text_width, wrapped
 from kvlab.errors import BadInput
 from kvlab.trace.document import Trace
 from kvlab.trace.narration import load_words
+from kvlab.trace.speech import LANGUAGE, Speech
 
 WIDTH = 1200
 MARGIN = 32
@@ -28,7 +29,7 @@ def picture(
     scene = Scene(trace, cursor, load_words(language))
     drawing = Drawing(theme)
     x, w = MARGIN, WIDTH - 2 * MARGIN
-    name = title or title_of(trace)
+    name = title or title_of(trace, language)
     y = MARGIN - 6 + header(drawing, scene, x, MARGIN - 6, w, name, where=scene.where())
     left, middle = 380, 280
     high = pools.gpu_pool(drawing, scene, x, y, left, pools.NUMBERED)
@@ -44,9 +45,10 @@ def picture(
     return drawing.as_svg(WIDTH, y + MARGIN - 8, name, scene.described())
 
 
-def title_of(trace: Trace) -> str:
+def title_of(trace: Trace, language: str = LANGUAGE) -> str:
+    """The scenario's title, in the language where it is one of ours; its name without one."""
     scenario = trace.document["scenario"]
-    return str(scenario["title"] or scenario["name"])
+    return Speech(language).shipped(str(scenario["title"] or scenario["name"]))
 
 
 def header(

@@ -125,7 +125,7 @@ class Scene:
         document = self.trace.document
         run, model = document["run"], document["model"]
         made = "recorded" if document["recorded"] else "just_now"
-        parts = [self.say(made, device=run["device"])]
+        parts = [self.say(made, device=run["device"], made=run.get("made"))]
         if model["stand_in"]:
             parts.append(self.say("stand_in"))
         else:

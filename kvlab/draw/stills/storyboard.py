@@ -32,7 +32,7 @@ def storyboard(trace: Trace, theme: Theme, *, language: str = "en", title: str =
     across = {1: 1, 2: 2, 4: 2}.get(len(panels), 3)
     width = across * (PANEL + GAP) - GAP
     width = max(width, LANES) if with_lanes or len(panels) == 1 else width
-    name = title or title_of(trace)
+    name = title or title_of(trace, language)
     y = MARGIN - 6 + board_header(drawing, end, MARGIN, MARGIN - 6, width, name)
     for row in range(0, len(panels), across):
         shown = list(zip(panels, scenes, strict=True))[row : row + across]

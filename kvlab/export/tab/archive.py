@@ -18,7 +18,12 @@ import kvlab
 
 ROOT = Path(kvlab.__file__).resolve().parent.parent
 ENTRY = "kvlab.export.tab.visit"
-DATA = ("kvlab/files/schemas", "kvlab/runs/scenarios")
+DATA = (
+    "kvlab/files/schemas",
+    "kvlab/runs/scenarios",
+    "kvlab/trace/words",
+    "kvlab/trace/words/pages",
+)
 """Folders that those modules read as data."""
 EXTRAS = ("yaml", "jsonschema", "jsonschema_specifications", "referencing", "attr", "attrs")
 """Packages of others, as they are installed here: for YAML files, and for the words about a scenario

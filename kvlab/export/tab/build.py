@@ -19,6 +19,7 @@ from kvlab.pages.scenario_form import LARGEST_FILE
 from kvlab.runs.scenario import load_scenario, scenario_names
 from kvlab.trace.narration import FOLDER as WORDS
 from kvlab.trace.narration import languages, load_words
+from kvlab.trace.speech import Speech
 
 HERE = Path(__file__).parent
 STORY = ROOT / "assets" / "models" / "story"
@@ -27,7 +28,6 @@ FOLDER, PAGE, OFFLINE = "tab", "lab.html", "offline.js"
 PACKED = ".packed"
 """Ends the names of deflated files; one that servers know (.gz) could be inflated on the way."""
 FIRST = "victims"
-MODELS = [["story", "story (bundled)"], [None, "none: prompts are token ids"]]
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -51,7 +51,7 @@ def write_lab(folder: Path, python: dict[str, bytes]) -> Iterator[Path]:
     whole = page(
         {
             "sizes": sizes,
-            "spec": spec() | {"models": MODELS, "largest_file": LARGEST_FILE},
+            "specs": {language: form_of(Speech(language)) for language in languages()},
             "scenarios": {name: load_scenario(name).raw for name in scenario_names()},
             "first": FIRST,
             "languages": languages(),
@@ -67,6 +67,13 @@ def write_lab(folder: Path, python: dict[str, bytes]) -> Iterator[Path]:
     for name, text in ((OFFLINE, offline), (PAGE, whole)):
         write_whole(folder / name, text)
         yield folder / name
+
+
+def form_of(speech: Speech) -> dict[str, Any]:
+    """The form's words, choices and bounds; a tab has the bundled model and no other."""
+    models = [["story", speech("lab.story_model")], [None, speech("lab.no_model")]]
+    own = {"models": models, "model_note": "", "largest_file": LARGEST_FILE}
+    return spec(speech) | own
 
 
 def engine_files(python: dict[str, bytes]) -> tuple[dict[str, bytes], dict[str, tuple[int, bool]]]:

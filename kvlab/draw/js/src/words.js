@@ -67,7 +67,7 @@ function field(value, spec, words) {
   if (spec === undefined) return text(value);
   if (has(words.forms, spec)) {
     const forms = words.forms[spec];
-    return text(forms[plural(value, words)] ?? forms.other).replaceAll("{n}", () => text(value));
+    return text(forms[plural(value, words)] ?? forms.other).replaceAll("{n}", () => grouped(value, words));
   }
   if (has(words.maps, spec)) {
     const map = words.maps[spec];
@@ -79,6 +79,9 @@ function field(value, spec, words) {
     words,
   );
 }
+
+/** A count with its digits in groups of three. */
+const grouped = (value, words) => text(value).replace(/\B(?=(\d{3})+$)/g, words.grammar.thousands);
 
 function join(items, words) {
   const grammar = words.grammar.list;

@@ -39,7 +39,8 @@ document.querySelector("main").replaceChildren(
 // The form speaks to a model, as it does in a notebook.
 
 const listeners = new Map();
-const given = { spec: settings.spec, given: {}, busy: false };
+const spec = settings.specs[language];
+const given = { spec, given: {}, busy: false, faults: {} };
 const model = {
   get: (name) => given[name],
   on: (name, hear) => listeners.set(name, hear),
@@ -94,8 +95,8 @@ async function openPreset(name) {
 }
 
 async function openFile(name, size, text) {
-  if (size > settings.spec.largest_file) {
-    fail(t("too_large_file", { size: number(size), most: number(settings.spec.largest_file) }));
+  if (size > spec.largest_file) {
+    fail(t("too_large_file", { size: number(size), most: number(spec.largest_file) }));
     return;
   }
   const opened = await working(() => engine.ask("open", [name, text]));

@@ -14,7 +14,7 @@ function header(model, cursor, ui) {
   const facts = [
     trace.recorded
       ? t("recorded", { device: run.device, name: run.device_name })
-      : t("just_now", { device: run.device, name: run.device_name }),
+      : t("just_now", { device: run.device, made: run.made, name: run.device_name }),
     trace.model.stand_in ? null : t("model", { name: trace.model.name }),
     trace.model.stand_in ? null : run.dtype,
     scenario.title && ui.title && scenario.title !== ui.title ? scenario.name : null,
