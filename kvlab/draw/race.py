@@ -35,7 +35,7 @@ class Race(anywidget.AnyWidget):
     Raises BadInput for a language without words.
     """
 
-    _esm = Player._esm
+    _esm = (BUNDLE / "race.js").read_text("utf-8")
     _css = Player._css + (BUNDLE / "race.css").read_text("utf-8")
 
     race = traitlets.Dict(help="Both runs, step by step: see `race_of`.").tag(sync=True)

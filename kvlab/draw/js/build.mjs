@@ -10,10 +10,12 @@ const common = { bundle: true, minify: true, charset: "utf8", target: "es2022", 
 await build({ ...common, entryPoints: [here("src/player.css")], outfile: `${out}/player.css` });
 await build({ ...common, entryPoints: [here("src/pair.css")], outfile: `${out}/pair.css` });
 await build({ ...common, entryPoints: [here("src/race.css")], outfile: `${out}/race.css` });
-await build({
-  ...common,
-  entryPoints: [here("src/index.js")],
-  outfile: `${out}/player.js`,
-  format: "esm",
-  legalComments: "none",
-});
+for (const [source, name] of [["index", "player"], ["race", "race"]]) {
+  await build({
+    ...common,
+    entryPoints: [here(`src/${source}.js`)],
+    outfile: `${out}/${name}.js`,
+    format: "esm",
+    legalComments: "none",
+  });
+}

@@ -4,14 +4,13 @@ import { heartbeat } from "./heartbeat.js";
 import { placeIn } from "./link.js";
 import { mountPair } from "./pair.js";
 import { mountPlayer } from "./player.js";
-import { mountRace } from "./race.js";
 import { unpacked } from "./unpack.js";
 import { narrate } from "./words.js";
 
 const FORMAT = "kvlab-trace";
 const VERSION = 1;
 
-export { fold, mountPair, mountRace, narrate, placeIn, stateAt };
+export { fold, mountPair, narrate, placeIn, stateAt };
 
 /**
  * Show a trace in `root`; a trace that does not fit becomes a card. `options.words` is a catalogue
@@ -193,40 +192,8 @@ function renderPair({ model, el }) {
   };
 }
 
-/** One view of a race. */
-function renderRace({ model, el }) {
-  let race = null;
-  let timer = null;
-  const build = () => {
-    const step = race?.step ?? model.get("step");
-    race?.destroy();
-    race = mountRace(el, model.get("race"), {
-      words: model.get("words"),
-      step,
-      playing: true,
-      onStep: (at) => {
-        clearTimeout(timer);
-        timer = setTimeout(() => {
-          model.set("step", at);
-          model.save_changes();
-        }, 250);
-      },
-    });
-  };
-  const listeners = { "change:race": build, "change:step": () => race?.goto(model.get("step")) };
-  for (const name of Object.keys(listeners)) model.on(name, listeners[name]);
-  build();
-  return () => {
-    clearTimeout(timer);
-    for (const name of Object.keys(listeners)) model.off(name, listeners[name]);
-    race?.destroy();
-  };
-}
+/** anywidget's entry: a player, or a pair where the model has a second trace. */
+const renderEither = (context) =>
+  (context.model.get("packed_other") === undefined ? render : renderPair)(context);
 
-/** anywidget's entry: by what the model has, a race, a pair of runs or one. */
-function renderAny(context) {
-  const has = (name) => context.model.get(name) !== undefined;
-  return (has("race") ? renderRace : has("packed_other") ? renderPair : render)(context);
-}
-
-export default { render: renderAny };
+export default { render: renderEither };

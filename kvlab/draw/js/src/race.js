@@ -332,3 +332,35 @@ export function mountRace(root, race, options) {
     },
   };
 }
+
+/** anywidget's entry: one view of a race. */
+function render({ model, el }) {
+  let race = null;
+  let timer = null;
+  const build = () => {
+    const step = race?.step ?? model.get("step");
+    race?.destroy();
+    race = mountRace(el, model.get("race"), {
+      words: model.get("words"),
+      step,
+      playing: true,
+      onStep: (at) => {
+        clearTimeout(timer);
+        timer = setTimeout(() => {
+          model.set("step", at);
+          model.save_changes();
+        }, 250);
+      },
+    });
+  };
+  const listeners = { "change:race": build, "change:step": () => race?.goto(model.get("step")) };
+  for (const name of Object.keys(listeners)) model.on(name, listeners[name]);
+  build();
+  return () => {
+    clearTimeout(timer);
+    for (const name of Object.keys(listeners)) model.off(name, listeners[name]);
+    race?.destroy();
+  };
+}
+
+export default { render };

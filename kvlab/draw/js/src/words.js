@@ -7,7 +7,7 @@
 
 const FIELD = /\{([a-z_]+)(?::([A-Za-z_]+))?\}/g;
 
-const has = (object, name) => Object.prototype.hasOwnProperty.call(object, name);
+const has = Object.hasOwn;
 
 /** The sentence for an event: by its key `say`, else by the longest part of it that has words. */
 export function narrate(event, words) {
