@@ -57,6 +57,10 @@ class BlockPool:
         """Free blocks that still hold a reusable prefix."""
         return sum(block in self._free for block in self._hash_of)
 
+    def free_list(self) -> list[int]:
+        """The free blocks, from the one that is handed out next."""
+        return list(self._free)
+
     def references(self, block: int) -> int:
         """How many tables and copies refer to the block."""
         return self._references[block]

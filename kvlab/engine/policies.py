@@ -22,6 +22,7 @@ class Candidate:
     """What a policy may know of a running request. Counts are tokens, or blocks where named."""
 
     id: str
+    arrived: int  # the step after which it joined the queue
     priority: int
     computed: int
     outputs: int
@@ -33,6 +34,7 @@ class Candidate:
     def of(cls, request: Request, reclaimable: int) -> Candidate:
         return cls(
             id=request.id,
+            arrived=request.arrival_step,
             priority=request.priority,
             computed=request.computed,
             outputs=request.num_outputs,
@@ -51,8 +53,15 @@ class Candidate:
         return self.reclaimable / max(1, self.computed) * to_come
 
 
-VictimFunction = Callable[[Sequence[Candidate], str], str]
-"""(candidates in running order, id of the request in need) -> id of the victim."""
+VictimFunction = Callable[[Sequence[Candidate], str], Candidate | str]
+"""(candidates in running order, id of the request in need) -> the victim, or its id."""
+
+
+def name_of(function: VictimFunction) -> str:
+    """What a trace calls a victim function: its own name, `function` where it has none."""
+    name = getattr(function, "__name__", "")
+    return name if name.isidentifier() and name not in NAMES else "function"
+
 
 RANKS: dict[str, Callable[[Candidate], float]] = {
     "newest": lambda c: 0,
@@ -63,6 +72,9 @@ RANKS: dict[str, Callable[[Candidate], float]] = {
     "cost_score": lambda c: c.cost_score,
 }
 
+
+NAMES = ("oldest", "random", *RANKS)
+"""Of the policies that a scenario can ask for."""
 
 STEADY = ("newest", "lowest_priority", "least_computed")
 """Policies that always leave the same request alone until it has got on: no two can take turns at
@@ -79,7 +91,7 @@ class VictimPolicy:
     @property
     def name(self) -> str:
         """The policy's name in reports and traces."""
-        return self._victim if isinstance(self._victim, str) else "function"
+        return self._victim if isinstance(self._victim, str) else name_of(self._victim)
 
     @property
     def steady(self) -> bool:
@@ -101,7 +113,10 @@ class VictimPolicy:
         try:
             chosen = function(candidates, need)
         except Exception as error:  # a visitor's code: whatever it raises is its own fault
-            raise PolicyError(f"the victim function raised {error!r}") from error
-        if chosen not in [candidate.id for candidate in candidates]:
-            raise PolicyError(f"the victim function named {chosen!r}, which is not a candidate")
-        return chosen
+            raise PolicyError(f"the victim function {self.name} raised {error!r:.200}") from error
+        named = chosen.id if isinstance(chosen, Candidate) else chosen
+        if named not in [candidate.id for candidate in candidates]:
+            raise PolicyError(
+                f"the victim function {self.name} named {named!r:.60}, which is not a candidate"
+            )
+        return named

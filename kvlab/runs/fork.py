@@ -68,7 +68,8 @@ class Fork:
         title = document.get("title") or document["name"]
         document["name"] = f"{document['name'][:80]}-what-if"
         document["title"] = f"{title}, what if: {self}"
-        return scenario_from(document, base.base, "what if")
+        forked = scenario_from(document, base.base, "what if")
+        return forked.with_victim(base.victim) if base.victim else forked
 
     def action(self) -> dict[str, Any]:
         """The entry in a scenario's `actions`. Raises BadInput for a setting that is none of these."""
@@ -99,9 +100,13 @@ def scenario_of(made: Run | Trace) -> Scenario:
     """
     trace = made.trace if isinstance(made, Run) else made
     base = made.scenario.base if isinstance(made, Run) else Path()
-    document = trace.document["scenario"]
+    victim = made.scenario.victim if isinstance(made, Run) else None
+    document = written(trace.document["scenario"])
+    if victim:
+        del document["engine"]["victim"]
     try:
-        return scenario_from(written(document), base, f"scenario of run {trace.name}")
+        found = scenario_from(document, base, f"scenario of run {trace.name}")
+        return found.with_victim(victim) if victim else found
     except (AttributeError, KeyError, TypeError):
         raise BadInput(f"run {trace.name}: its scenario is not one that can be run.") from None
 

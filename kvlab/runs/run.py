@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kvlab.engine.config import MOST_BLOCKS, MOST_SLOTS
@@ -55,7 +56,7 @@ class Ground:
     run: dict[str, Any]
     model: dict[str, Any]
     bytes_per_block: int
-    threads: AbstractContextManager[None]
+    threads: Callable[[], AbstractContextManager[None]]
     clock: StepClock
     warm_up: Callable[[int], None]
     memory: dict[str, Any] | None = None
@@ -73,10 +74,9 @@ def run_scenario(
     """
     ground = stand_ins(scenario) if scenario.model is None else with_model(scenario, model)
     going = RunInSteps(ground)
-    with ground.threads:
-        for report in going:
-            if on_step:
-                on_step(report)
+    for report in going:
+        if on_step:
+            on_step(report)
     return going.run()
 
 
@@ -86,7 +86,7 @@ class RunInSteps:
 
     def __init__(self, ground: Ground) -> None:
         scenario = ground.scenario
-        self._ground = ground
+        self.ground = ground
         self.engine = Engine(scenario.engine, ground.runner)
         requests = scenario.requests(ground.encode)
         self._rows = sum(request.n for request in requests)
@@ -97,17 +97,22 @@ class RunInSteps:
         self._recorder = Recorder(self.engine, ground.probe)
 
     def __iter__(self) -> Iterator[StepReport]:
-        engine, clock = self.engine, self._ground.clock
-        self._ground.warm_up(self._rows)
-        while engine.has_work or not engine.steps:
-            clock.start()
-            report = engine.step(end_if_stuck=True)
-            self._recorder.record(report, *clock.stop())
-            yield report
+        while self.engine.has_work or not self.engine.steps:
+            yield self.step()
+
+    def step(self) -> StepReport:
+        """Make one step and record it."""
+        with self.ground.threads():
+            if not self.engine.steps:
+                self.ground.warm_up(self._rows)
+            self.ground.clock.start()
+            report = self.engine.step(end_if_stuck=True)
+            self._recorder.record(report, *self.ground.clock.stop())
+        return report
 
     def run(self) -> Run:
         """The run as far as it has got."""
-        ground, document = self._ground, self._ground.scenario.document
+        ground, document = self.ground, self.ground.scenario.document
         trace = self._recorder.trace(
             document,
             ground.run | now(),
@@ -147,7 +152,7 @@ def stand_ins(scenario: Scenario) -> Ground:
         model={"name": None, "stand_in": True, "context": StandInRunner.context}
         | dict.fromkeys(("layers", "kv_heads", "head_dim", "kv_bytes_per_token"), 0),
         bytes_per_block=0,
-        threads=nullcontext(),
+        threads=nullcontext,
         clock=StepClock(),
         warm_up=lambda rows: None,
         memory=memory,
@@ -267,7 +272,7 @@ def with_model(scenario: Scenario, loaded: LoadedModel | None) -> Ground:
             "kv_bytes_per_token": config.kv_values_per_token * loaded.dtype.itemsize,
         },
         bytes_per_block=runner.cache.bytes_per_block,
-        threads=few_threads(config),
+        threads=partial(few_threads, config),
         clock=runner.clock,
         warm_up=runner.warm_up,
         memory=memory,

@@ -16,6 +16,7 @@ from typing import Any
 
 from kvlab.engine.actions import Action, SettingChange
 from kvlab.engine.config import MOST_BLOCKS, MOST_SLOTS, EngineConfig
+from kvlab.engine.policies import VictimFunction, name_of
 from kvlab.engine.request import Request, Sampling
 from kvlab.errors import BadInput, NotSupportedYet
 from kvlab.files.plain_data import parse
@@ -76,12 +77,14 @@ class Scenario:
     """A checked scenario. `document` holds every key of the contract, defaults filled in; `raw`
     only what was written.
 
-    `base` is the folder from which a relative model folder is found.
+    `base` is the folder from which a relative model folder is found. `victim` is a policy of the
+    caller's own, from Python alone: a file names no code.
     """
 
     document: dict[str, Any]
     raw: dict[str, Any]
     base: Path
+    victim: VictimFunction | None = None
 
     @property
     def name(self) -> str:
@@ -105,7 +108,13 @@ class Scenario:
         """The engine's settings. Raises BadInput for values that contradict each other, and for
         `num_blocks: auto` that `with_blocks` has not settled yet."""
         settings = {k: v for k, v in self.document["engine"].items() if k != "preset"}
-        return EngineConfig(**settings | {"unsafe": tuple(settings["unsafe"])})
+        own = {"victim": self.victim} if self.victim else {}
+        return EngineConfig(**settings | {"unsafe": tuple(settings["unsafe"])} | own)
+
+    def with_victim(self, victim: VictimFunction) -> Scenario:
+        """A copy in which this function chooses; the document has its name."""
+        engine = self.document["engine"] | {"victim": name_of(victim)}
+        return replace(self, document=self.document | {"engine": engine}, victim=victim)
 
     def requests(self, encode: Any) -> list[Request]:
         """Fresh requests; `encode` turns a text prompt into token ids."""

@@ -29,6 +29,10 @@ class Trace:
 
     document: dict[str, Any]
 
+    def __getitem__(self, part: str) -> Any:
+        """A part of the document: `trace["events"]`."""
+        return self.document[part]
+
     @property
     def events(self) -> list[dict[str, Any]]:
         return self.document["events"]

@@ -61,7 +61,7 @@ def ground_in_tab(scenario: Scenario, call: Call) -> Ground:
             "kv_bytes_per_token": costed.kv_bytes_per_token,
         },
         bytes_per_block=costed.kv_bytes_per_token * settings.block_size,
-        threads=nullcontext(),
+        threads=nullcontext,
         clock=runner.clock,
         warm_up=lambda rows: None,
         memory=memory,
