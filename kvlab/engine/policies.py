@@ -22,25 +22,25 @@ class Candidate:
     """What a policy may know of a running request. Counts are tokens, or blocks where named."""
 
     id: str
-    arrived: int  # the step after which it joined the queue
     priority: int
     computed: int
     outputs: int
     max_tokens: int
     blocks: int
     reclaimable: int  # blocks that only this request refers to
+    arrived: int = 0  # the step after which it joined the queue
 
     @classmethod
     def of(cls, request: Request, reclaimable: int) -> Candidate:
         return cls(
             id=request.id,
-            arrived=request.arrival_step,
             priority=request.priority,
             computed=request.computed,
             outputs=request.num_outputs,
             max_tokens=request.max_tokens,
             blocks=len(request.table),
             reclaimable=reclaimable,
+            arrived=request.arrival_step,
         )
 
     @property
@@ -90,8 +90,9 @@ class VictimPolicy:
 
     @property
     def name(self) -> str:
-        """The policy's name in reports and traces."""
-        return self._victim if isinstance(self._victim, str) else name_of(self._victim)
+        """The policy's name in events, the reason code of its choices: `function` for the caller's
+        own, whose name stands in the run's settings."""
+        return self._victim if isinstance(self._victim, str) else "function"
 
     @property
     def steady(self) -> bool:
@@ -113,10 +114,10 @@ class VictimPolicy:
         try:
             chosen = function(candidates, need)
         except Exception as error:  # a visitor's code: whatever it raises is its own fault
-            raise PolicyError(f"the victim function {self.name} raised {error!r:.200}") from error
+            raise PolicyError(f"the victim function {name_of(function)} raised {error!r:.200}") from error
         named = chosen.id if isinstance(chosen, Candidate) else chosen
         if named not in [candidate.id for candidate in candidates]:
             raise PolicyError(
-                f"the victim function {self.name} named {named!r:.60}, which is not a candidate"
+                f"the victim function {name_of(function)} named {named!r:.60}, which is not a candidate"
             )
         return named

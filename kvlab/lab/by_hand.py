@@ -200,12 +200,14 @@ class Engine:
     @property
     def host_pool(self) -> list[Layer]:
         """The CPU pool likewise."""
-        self._cache  # noqa: B018  # refuses an engine without a model
-        return [Layer(layer[0], layer[1]) for layer in self._run.engine.runner.host.data]
+        return [Layer(layer[0], layer[1]) for layer in self._memory("host").data]
 
     @property
     def _cache(self) -> KVCache:
-        cache: KVCache | None = getattr(self._run.engine.runner, "cache", None)
+        return self._memory("cache")
+
+    def _memory(self, pool: str) -> KVCache:
+        cache: KVCache | None = getattr(self._run.engine.runner, pool, None)
         if cache is None:
             raise BadInput("this engine has no model, so nothing lies in its blocks: give it one.")
         return cache

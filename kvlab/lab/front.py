@@ -117,7 +117,7 @@ class LabRun(Run):
     def player(self, **traits: Any) -> Player:
         """The picture, opened on its lesson's part of the run; `traits` are the player's."""
         start, stop = lesson_range(self.trace)
-        return Player(**({"trace": self.trace, "start": start, "stop": stop} | traits))
+        return Player(self.trace, **({"start": start, "stop": stop} | traits))
 
     def compare(self, other: Run | Trace, *, title: str = "") -> Pair:
         """This run and another, side by side on one axis of steps, with their differences named.
