@@ -16,14 +16,9 @@ Importing it costs nothing: torch comes with the first run that needs a model.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from kvlab.lab.by_hand import Engine as Engine
-    from kvlab.lab.front import run as run
+from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["Engine", "run"]
 
 LATE = {"run": "kvlab.lab.front", "Engine": "kvlab.lab.by_hand"}
 """Where the names of the front door are, for when somebody first asks for them."""

@@ -122,7 +122,7 @@ def _ticker() -> Any:
     """Shows on a terminal that a long run is alive; costs nothing elsewhere."""
     if not sys.stderr.isatty():
         return None
-    from kvlab.console import Console
+    from kvlab.errors import Console
 
     console = Console()
 

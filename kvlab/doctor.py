@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvlab.console import size
+from kvlab.errors import size
 from kvlab.launcher.needs import LAB, TESTS, installed_here, missing, normal, read_pins
 
 

@@ -19,7 +19,7 @@ FLOORS = (
     ("runtime",),
     ("models", "trace"),
     ("engine",),
-    ("launcher", "files", "console", "errors"),
+    ("launcher", "files", "errors"),
 )
 """From the top; a room may look into those on floors below its own, and on its own."""
 MOST_ARROWS = 95

@@ -114,7 +114,9 @@ class VictimPolicy:
         try:
             chosen = function(candidates, need)
         except Exception as error:  # a visitor's code: whatever it raises is its own fault
-            raise PolicyError(f"the victim function {name_of(function)} raised {error!r:.200}") from error
+            raise PolicyError(
+                f"the victim function {name_of(function)} raised {error!r:.200}"
+            ) from error
         named = chosen.id if isinstance(chosen, Candidate) else chosen
         if named not in [candidate.id for candidate in candidates]:
             raise PolicyError(

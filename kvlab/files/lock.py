@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kvlab.console import Console, duration
+from kvlab.errors import Console, duration
 
 WAIT = 0.3
 

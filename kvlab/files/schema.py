@@ -199,6 +199,11 @@ def describe(error: ValidationError, document: Any) -> str:
         return f"{place} = {short(error.instance)} must be one of {choices}."
     if error.validator in ("pattern", "oneOf") and "description" in error.schema:
         return f"{place} = {short(error.instance)} must be {error.schema['description']}."
+    if error.validator == "minItems":
+        return f"{place} is empty; give at least {error.validator_value}."
+    if error.validator == "maxItems":
+        held, most = len(error.instance), error.validator_value
+        return f"{place} has {held:,} entries and takes at most {most:,}."
     if error.validator == "required":
         return f"{place or 'the document'}: {message}."
     return f"{place or 'the document'}: {message}."

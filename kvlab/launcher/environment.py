@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvlab.console import CannotStart, Console
+from kvlab.errors import CannotStart, Console
 from kvlab.launcher.needs import fingerprint, normal, unfinished
 from kvlab.launcher.pip import clean_environment
 

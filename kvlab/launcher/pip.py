@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvlab.console import CannotStart, Console, duration
+from kvlab.errors import CannotStart, Console, duration
 
 QUIET_OPTIONS = ("--no-input", "--no-color", "--disable-pip-version-check")
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kvlab.console import CannotStart, Console, size
+from kvlab.errors import CannotStart, Console, size
 from kvlab.files.lock import only_one
 from kvlab.launcher.environment import Environment
 from kvlab.launcher.needs import (

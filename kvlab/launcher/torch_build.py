@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvlab.console import CannotStart, size
+from kvlab.errors import CannotStart, size
 from kvlab.launcher.needs import Pin
 from kvlab.launcher.pip import Planned
 

@@ -25,8 +25,7 @@ def get(
     ] = "float32",
 ) -> None:
     """Fetch a model into this user's cache; without a network it is used from there."""
-    from kvlab.console import Console
-    from kvlab.errors import BadInput
+    from kvlab.errors import BadInput, Console
     from kvlab.models.places import HUB_NAME, SMOLLM2
 
     console = Console()

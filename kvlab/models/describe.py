@@ -9,8 +9,7 @@ from pathlib import Path
 
 import torch
 
-from kvlab.console import size
-from kvlab.errors import BadInput
+from kvlab.errors import BadInput, size
 from kvlab.models.cache import cached_models, damage
 from kvlab.models.chat import ChatTemplate
 from kvlab.models.checkpoint import WEIGHTS, Checkpoint

@@ -10,8 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvlab.console import Console
-from kvlab.errors import BadInput
+from kvlab.errors import BadInput, Console
 from kvlab.models.cache import sha256
 
 STDERR = 2

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kvlab.console import Console, size
-from kvlab.errors import BadInput
+from kvlab.errors import BadInput, Console, size
 from kvlab.models.checkpoint import INDEX, PICKLES, weight_files
 from kvlab.models.config import ModelConfig, read_json
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import torch
 
-from kvlab.console import size
-from kvlab.errors import BadInput
+from kvlab.errors import BadInput, size
 
 CGROUP = Path("/sys/fs/cgroup")
 

@@ -22,8 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kvlab.console import Console, duration, size
-from kvlab.errors import BadInput
+from kvlab.errors import BadInput, Console, duration, size
 from kvlab.files.lock import only_one
 from kvlab.models.cache import (
     Manifest,

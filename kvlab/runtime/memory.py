@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kvlab.console import size
 from kvlab.engine.config import MOST_BLOCKS
-from kvlab.errors import BadInput
+from kvlab.errors import BadInput, size
 from kvlab.models.config import ModelConfig
 from kvlab.models.memory import available_memory, device_memory
 from kvlab.runtime.cuda.budget import LargestStep, graph_bytes, pass_bytes, staging_bytes

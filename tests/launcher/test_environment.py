@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kvlab.console import CannotStart, Console
+from kvlab.errors import CannotStart, Console
 from kvlab.launcher.environment import Environment
 from kvlab.launcher.needs import LAB, TESTS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kvlab.console import CannotStart, Console
+from kvlab.errors import CannotStart, Console
 from kvlab.launcher.pip import Pip, clean_environment, explain
 
 FAKE = Path(__file__).with_name("fake_pip.py")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kvlab.console import CannotStart, Console
+from kvlab.errors import CannotStart, Console
 from kvlab.launcher import start, torch_build
 from kvlab.launcher.environment import Environment
 from kvlab.launcher.needs import LAB, TESTS

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kvlab.console import CannotStart
+from kvlab.errors import CannotStart
 from kvlab.launcher import torch_build
 from kvlab.launcher.needs import Pin
 from kvlab.launcher.pip import Planned

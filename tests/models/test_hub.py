@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from kvlab.console import Console
-from kvlab.errors import BadInput
+from kvlab.errors import BadInput, Console
 from kvlab.models.hub import choose_files, get_from_hub
 from kvlab.models.loading import STORY, load_model
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from kvlab.console import Console
+from kvlab.errors import Console
 from kvlab.models import cache, smollm2
 from kvlab.models.loading import load_model
 from kvlab.models.smollm2 import get_smollm2

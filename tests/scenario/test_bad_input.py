@@ -280,8 +280,9 @@ def test_a_huge_file_is_refused_before_it_is_read(cli: Cli, tmp_path: Path, suff
 
 def test_files_that_are_not_there(cli: Cli, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
-    for name in ("figure-0", str(tmp_path), missing, "x" * 300, "a\0b", "../figure-5", ""):
+    for name in ("figure-0", str(tmp_path), missing, "x" * 300, "a\0b", "../figure-5"):
         assert_refused(cli, name, [], "no such file", "figure-1", "figure-5")
+    assert_refused(cli, "", [], "empty")
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
@@ -384,3 +385,12 @@ def test_a_command_that_does_not_exist_is_bad_input(cli: Cli, arguments: list[st
     assert (status, out) == (2, "")
     assert err.startswith("kvlab: ")
     assert err.count("\n") == 1
+
+
+def test_a_list_that_is_too_long_is_refused_with_both_numbers() -> None:
+    request = {"id": "A", "prompt": [1], "max_tokens": 1, "stop": ["x"] * 65}
+    raw = {"name": "x", "engine": {"num_blocks": 4, "block_size": 4}, "requests": [request]}
+    with pytest.raises(BadInput, match=r"requests\.A\.stop has 65 entries and takes at most 64\.$"):
+        scenario_from(raw, Path(), "scenario x")
+    with pytest.raises(BadInput, match=r"requests is empty; give at least 1\.$"):
+        scenario_from(raw | {"requests": []}, Path(), "scenario x")

@@ -20,8 +20,7 @@ import pytest
 import torch
 from small_gguf import layout, metadata, small_gguf
 
-from kvlab.console import Console
-from kvlab.errors import BadInput
+from kvlab.errors import BadInput, Console
 from kvlab.models import cache, download, smollm2
 from kvlab.models.cli import model as model_commands
 from kvlab.models.loading import load_model

@@ -12,8 +12,7 @@ from safetensors.torch import load_file
 from small_gguf import HEADS, KV_HEADS, layout, metadata, small_gguf
 from torch import Tensor
 
-from kvlab.console import Console
-from kvlab.errors import BadInput
+from kvlab.errors import BadInput, Console
 from kvlab.models import smollm2
 from kvlab.models.loading import LoadedModel, load_model
 
