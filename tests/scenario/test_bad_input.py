@@ -282,7 +282,7 @@ def test_files_that_are_not_there(cli: Cli, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")
     for name in ("figure-0", str(tmp_path), missing, "x" * 300, "a\0b", "../figure-5"):
         assert_refused(cli, name, [], "no such file", "figure-1", "figure-5")
-    assert_refused(cli, "", [], "empty")
+    assert cli("run", "") == (2, "", "kvlab: run: what is given here is empty\n")
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
