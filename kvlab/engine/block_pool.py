@@ -139,6 +139,8 @@ class BlockPool:
 
     def remember(self, block: int, prefix: bytes) -> None:
         """The block is full and can be found by `prefix` from now on. Equal blocks stay apart."""
+        if self._hash_of.get(block) == prefix:
+            return
         self.forget(block)
         self._hash_of[block] = prefix
         self._by_hash.setdefault(prefix, OrderedDict())[block] = None

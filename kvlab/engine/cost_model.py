@@ -118,15 +118,18 @@ class CostModel:
     source: str
     copies_per_block: int = 0
 
-    def recompute_seconds(self, tokens: int) -> float:
-        """Seconds to compute the KV of `tokens` positions again in one pass: T_recompute."""
+    def recompute_seconds(self, tokens: int, found: int = 0) -> float:
+        """Seconds to compute the KV of `tokens` positions again in one pass: T_recompute. The first
+        `found` of them have theirs (in a prefix cache): they are read by attention alone.
+        """
         shape, machine = self.shape, self.machine
         reached = machine.operations * machine.reached
         attention = machine.operations * (machine.attention_reached or machine.reached)
         pass_over_weights = max(
-            shape.weight_bytes / machine.memory, shape.linear_operations(tokens) / reached
+            shape.weight_bytes / machine.memory, shape.linear_operations(tokens - found) / reached
         )
-        return pass_over_weights + shape.attention_operations(tokens) / attention
+        pairs = shape.attention_operations(tokens) - shape.attention_operations(found)
+        return pass_over_weights + pairs / attention
 
     def swap_seconds(self, blocks: int) -> float:
         """Seconds to store `blocks` blocks and to bring them back: T_swap. Whole blocks move, so N is

@@ -59,7 +59,9 @@ class EventLog:
             )
         )
 
-    def resumed(self, request: Request, why: str, kv: int, from_cache: int = 0) -> None:
+    def resumed(
+        self, request: Request, why: str, kv: int, *, stays: int = 0, from_cache: int = 0
+    ) -> None:
         """`kv` positions are on the GPU, or on their way."""
         self.record(
             Resumed(
@@ -67,6 +69,7 @@ class EventLog:
                 why=why,
                 history=len(request.history),
                 kv=kv,
+                stays=stays,
                 rebuild=max(0, request.ever_computed - kv),
                 from_cache=from_cache,
             )
@@ -93,9 +96,17 @@ class EventLog:
         )
 
     def preempted(
-        self, request: Request, need_of: str | None, why: str, resume: Resumption, reclaimable: int
+        self,
+        request: Request,
+        need_of: str | None,
+        why: str,
+        resume: Resumption,
+        *,
+        reclaimable: int,
+        stays: int,
     ) -> None:
-        """The request still holds its blocks; `reclaimable` of them will become free."""
+        """The request still holds its blocks: `reclaimable` of them will become free, and it will
+        keep `stays`."""
         self.record(
             Preempted(
                 id=request.id,
@@ -106,6 +117,7 @@ class EventLog:
                 fallback=resume.fallback,
                 reclaimable=reclaimable,
                 held=len(request.table),
+                stays=stays,
                 history=len(request.history),
                 kv=request.computed,
                 delivered=request.num_outputs,

@@ -100,13 +100,15 @@ class Resumed(Event):
     """A paused request is part of the batch again. why: recompute | swap | pause.
 
     `kv` positions are on the GPU (or on their way, for swap) already; of the rest, `rebuild` were
-    computed before and `history - kv - rebuild` never were.
+    computed before and `history - kv - rebuild` never were. By swap, `stays` of the `kv` positions
+    never left the GPU, since other requests held their blocks, too.
     """
 
     id: str
     why: str
     history: int
     kv: int
+    stays: int
     rebuild: int
     from_cache: int
 
@@ -215,7 +217,9 @@ class Preempted(Event):
 
     `need_of` is the request that needed a block (None: an action asked for it). `victim` is the
     policy that chose it (`action`: a scenario named it), with the sentence key `why`. `method` is
-    what will be X `reclaimable` of its `held` blocks become free.
+    what is tried (a CopyFailed says that it broke off); where the engine's method cannot be had,
+    `fallback` says why (host_full). `reclaimable` of its `held` blocks become free. By swap, `stays`
+    of them are kept: others hold them, too.
     """
 
     id: str
@@ -226,6 +230,7 @@ class Preempted(Event):
     fallback: str | None
     reclaimable: int
     held: int
+    stays: int
     history: int
     kv: int
     delivered: int
@@ -316,13 +321,15 @@ class TokenDelivered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapOutStarted(Event):
-    """KV is on its way to the host pool: blocks[i] to host_blocks[i]; `kv` positions in all.
+    """KV is on its way to the host pool: blocks[i], entry places[i] of the table, to host_blocks[i];
+    `kv` positions in all.
 
-    The GPU blocks are in flight: neither held nor free.
+    The GPU blocks are in flight: neither held nor free. What else the table holds stays in it.
     """
 
     id: str
     copy: int
+    places: tuple[int, ...]
     blocks: tuple[int, ...]
     host_blocks: tuple[int, ...]
     kv: int
@@ -330,7 +337,8 @@ class SwapOutStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapOutAdvanced(Event):
-    """`done` of `total` blocks have arrived in the host pool; these are the newest."""
+    """`done` of `total` blocks have arrived in the host pool; these are the newest. It now holds
+    `host_kv` positions of the request."""
 
     id: str
     copy: int
@@ -338,11 +346,13 @@ class SwapOutAdvanced(Event):
     host_blocks: tuple[int, ...]
     done: int
     total: int
+    host_kv: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapOutFinished(Event):
-    """All of the copy is safely stored; only now may the GPU blocks be released."""
+    """All of the copy is safely stored; only now may the GPU blocks be released. `kv` 0: there was
+    nothing to copy, since others hold all of the blocks."""
 
     id: str
     copy: int
@@ -351,10 +361,12 @@ class SwapOutFinished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapInStarted(Event):
-    """Stored KV is on its way back: host_blocks[i] to blocks[i]; `kv` positions in all."""
+    """Stored KV is on its way back: host_blocks[i] to blocks[i], to be entry places[i] of the table;
+    `kv` positions in all."""
 
     id: str
     copy: int
+    places: tuple[int, ...]
     blocks: tuple[int, ...]
     host_blocks: tuple[int, ...]
     kv: int
@@ -374,12 +386,28 @@ class SwapInAdvanced(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapInFinished(Event):
-    """All stored positions are on the GPU again; the table starts with `blocks`."""
+    """All stored positions, `kv`, are on the GPU again, in `blocks`; `table` is the whole one now.
+    `kv` 0: none were stored."""
 
     id: str
     copy: int
     blocks: tuple[int, ...]
     kv: int
+    table: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reclaimed(Event):
+    """A waiting request gives up blocks that nobody else holds any more: `need_of` needs room.
+
+    why: swap (they are copied out, too) | recompute (the host pool has no room for them: all of its
+    KV is given up, and it will be computed again).
+    """
+
+    id: str
+    why: str
+    need_of: str
+    blocks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,7 +425,8 @@ class CopyFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostBlockReleased(Event):
-    """Host blocks went back to the host pool. why: restored | aborted | stopped | copy_failed."""
+    """Host blocks went back to the host pool. why: restored | aborted | finished | copy_failed |
+    reclaimed."""
 
     id: str
     why: str

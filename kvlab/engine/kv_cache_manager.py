@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from kvlab.engine.block_pool import BlockPool, chain_hash
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.event_log import EventLog
@@ -122,6 +125,11 @@ class KVCacheManager:
             request, why, blocks, freed=freed, cached=cached, free=pool.free, next_up=next_up
         )
 
+    def held_by_nobody_but(self, requests: Iterable[Request]) -> set[int]:
+        """Blocks that would be free if all of these requests gave up theirs."""
+        held = Counter(block for request in requests for block in request.table)
+        return {block for block, times in held.items() if self.pool.references(block) == times}
+
     # Sharing.
 
     def _prefix_hash(self, request: Request, logical: int) -> bytes:
@@ -147,6 +155,14 @@ class KVCacheManager:
                     break
                 found.append(block)
         return found
+
+    def held_by_others(self, request: Request) -> int:
+        """Positions at the start whose blocks others hold, too, and will be found by their prefix."""
+        if not self.config.prefix_cache:
+            return 0
+        table = request.table[: request.hashed_blocks]
+        alone = (at for at, block in enumerate(table) if self.pool.references(block) == 1)
+        return next(alone, len(table)) * self.config.block_size
 
     def share_prefix(self, request: Request, blocks: list[int]) -> None:
         """Start the (empty) table with `blocks`: their tokens need no processing."""

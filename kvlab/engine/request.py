@@ -70,6 +70,9 @@ class Request:
     ever_computed: int = field(default=0, init=False)  # positions below were computed at least once
     table: list[int] = field(default_factory=list, init=False)
     host_table: list[int] = field(default_factory=list, init=False)
+    host_places: list[int] = field(
+        default_factory=list, init=False
+    )  # in the table, of each of them
     host_kv: int = field(default=0, init=False)  # positions in the host blocks
     prefix_hashes: list[bytes] = field(default_factory=list, init=False)  # of full history blocks
     hashed_blocks: int = field(default=0, init=False)  # leading table blocks in the prefix index

@@ -34,21 +34,22 @@ class ResumeMethod:
         self._measure = measure
 
     def choose(
-        self, request: Request, to_store: int, host_free: int, asked: str | None = None
+        self, request: Request, *, to_store: int, found: int, host_free: int, asked: str | None
     ) -> Resumption:
         """The method for `request`; `asked` (an action's) goes before the engine's own.
 
-        `to_store` blocks would be copied. Without KV there is nothing to store. Swap falls back to
-        recompute when the host pool has no room; so does auto, with both estimates given all the same.
+        `to_store` blocks would be copied, `found` positions need no computing again. Swap falls back
+        to recompute when the host pool has no room; so does auto, with both estimates given all the
+        same.
         """
         method = asked or self.method
-        if method not in ("swap", "auto") or not to_store:
+        if method not in ("swap", "auto") or not request.computed:
             return Resumption("recompute")
         fallback = "host_full" if to_store > host_free else None
         if method == "swap":
             return Resumption("recompute" if fallback else "swap", fallback)
         self.costs = self.costs or self._measure()
-        recompute_s = self.costs.recompute_seconds(request.computed)
+        recompute_s = self.costs.recompute_seconds(request.computed, found)
         swap_s = self.costs.swap_seconds(to_store)
         if recompute_s <= swap_s:
             return Resumption("recompute", None, recompute_s, swap_s)

@@ -8,6 +8,7 @@ served strictly from its head.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -159,6 +160,7 @@ class Scheduler:
             id=request.id, position=position, logical=logical, needs=needs, free=pool.free
         )
         self.log.record(needed)
+        self.swap.reclaim(self.waiting, needs, request.id)
         while (needs := self.kv.missing(request, upto)) > pool.free:
             if self.config.method == "pause_only":
                 if able := pause_only.pauses_for(request, self.running):
@@ -245,10 +247,17 @@ class Scheduler:
         By recompute its KV is gone and its history kept; by swap its KV goes to host blocks first.
         """
         self._unschedule(request)
-        to_store = self.swap.blocks_to_store(request)
-        resume = self.method.choose(request, to_store, self.swap.host.free, method)
-        reclaimable = self.kv.pool.reclaimable(request.table)
-        self.log.preempted(request, need_of, why, resume, reclaimable)
+        to_store, reclaimable = self.swap.to_store(request), self.kv.pool.reclaimable(request.table)
+        resume = self.method.choose(
+            request,
+            to_store=len(to_store),
+            found=self.kv.held_by_others(request),
+            host_free=self.swap.host.free,
+            asked=method,
+        )
+        used = self.config.blocks_for(request.computed)
+        stays = used - len(to_store) if resume.method == "swap" else 0
+        self.log.preempted(request, need_of, why, resume, reclaimable=reclaimable, stays=stays)
         self.plan.preempted = True
         self.running.remove(request)
         request.preempted_in_recovery |= request.recovering
@@ -316,7 +325,7 @@ class Scheduler:
                 return self._keep_waiting(request, "batch_full")
             if request.state is RequestState.SWAPPING_OUT:
                 return self._keep_waiting(request, "copy_in_flight")
-            enter = self._restore if request.host_table else self._enter
+            enter = self._restore if request.state is RequestState.SWAPPED else self._enter
             if not enter(request):
                 return None
         return None
@@ -325,10 +334,14 @@ class Scheduler:
         needs = self._blocks_of_history(request) if needs is None else needs
         self.log.kept_waiting(request, why, needs, self.kv.pool.free)
 
-    def _has_room(self, request: Request, needs: int) -> bool:
-        """`needs` blocks are free, and the watermark besides while another request runs."""
-        free = self.kv.pool.free
+    def _has_room(self, request: Request, blocks: int, shared: Sequence[int] = ()) -> bool:
+        """`blocks` are free, and the watermark besides while another request runs. Those of the
+        `shared` ones that are free will be taken, too."""
         margin = self.config.watermark_blocks if self.running else 0
+        taken = sum(self.kv.pool.is_free(block) for block in shared)
+        self.swap.reclaim(self.waiting[1:], blocks + taken + margin, request.id)
+        needs = blocks + sum(self.kv.pool.is_free(block) for block in shared)
+        free = self.kv.pool.free
         if needs + margin <= free:
             return True
         self._keep_waiting(request, "watermark" if needs <= free else "no_room", needs)
@@ -341,8 +354,7 @@ class Scheduler:
         tokens = self._tokens_for(request, start)
         gate = start + tokens if self.config.admission == "first_chunk" else len(request.history)
         positions = self.kv.positions_to_reserve(request, gate)
-        taken = sum(self.kv.pool.is_free(block) for block in shared)
-        if not self._has_room(request, self.config.blocks_for(positions) - len(shared) + taken):
+        if not self._has_room(request, self.config.blocks_for(positions) - len(shared), shared):
             return False
         if request.state is RequestState.WAITING:
             history = len(request.history)
@@ -357,12 +369,13 @@ class Scheduler:
 
     def _restore(self, request: Request) -> bool:
         """Bring the head of the queue back from the host pool, if there is room for its history."""
-        needs = self._blocks_of_history(request)
+        needs = self._blocks_of_history(request) - len(request.table)
         readers = self.swap.readers_to_overwrite(needs, self.running, self.plan.batch)
         if not readers and not self._has_room(request, needs):
             return False
         self._join(request)
-        self.log.resumed(request, "swap", request.host_kv)
+        stays = request.computed
+        self.log.resumed(request, "swap", stays + request.host_kv, stays=stays)
         request.recovering = True
         self.swap.start_in(request, readers)
         self.take_failed_restores()

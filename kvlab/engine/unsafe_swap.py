@@ -27,7 +27,7 @@ class UnsafeSwap(Swap):
         super().__init__(kv, runner, log)
         self._unsafe = kv.config.unsafe
         self._release_early = "reuse_before_copied" in self._unsafe
-        self._written: dict[str, Checksums] = {}  # what each stored request wrote
+        self._written: dict[int, tuple[int, ...]] = {}  # by host block: what is to be stored in it
 
     # The copy does not wait for the last write of what it stores.
 
@@ -41,7 +41,7 @@ class UnsafeSwap(Swap):
         return 0 if self._release_early else super().blocks_to_come
 
     def begin_out(self, copy: Copy) -> None:
-        self._written[copy.request.id] = self._checksums(copy)
+        self._written |= zip(copy.host_blocks, self._checksums(copy), strict=True)
         if self._release_early:
             self.kv.give_back(copy.request, "copy_unfinished", copy.blocks, lent=True)
         else:
@@ -96,8 +96,7 @@ class UnsafeSwap(Swap):
         pool.share(blocks)
         for block in blocks:
             pool.forget(block)  # what it could be found by is about to be written over
-        if len(blocks) < stored:
-            blocks += self.kv.allocate(request, stored - len(blocks), len(blocks), "restore")
+        blocks += self.allocate_for(request, sorted(request.host_places)[len(blocks) :])
         size = self.kv.config.block_size
         used = [(block, min(size, r.computed - at * size)) for r, at, block in victims]
         before = self.runner.fingerprints(used)
@@ -111,10 +110,10 @@ class UnsafeSwap(Swap):
 
     def finish_in(self, copy: Copy) -> None:
         """Compare what came back with what was written before the copy out."""
-        written = self._written.pop(copy.request.id)
+        written = [self._written[block] for block in copy.host_blocks]
         why = next((u for u in self._unsafe if u != "read_before_copy_in"), self._unsafe[0])
         restored = self._checksums(copy)
-        for at, (block, old, new) in enumerate(zip(copy.blocks, written, restored, strict=True)):
+        for at, block, old, new in zip(copy.places, copy.blocks, written, restored, strict=True):
             self._compare(copy.request, why, block, at, old, new, restored=True)
         super().finish_in(copy)
 

@@ -278,14 +278,17 @@ class EventsChecked:
     def start(self, event: EventJson) -> None:
         need(event["copy"] not in self.copies, "the copy has started already")
         need(len(event["blocks"]) == len(event["host_blocks"]) > 0, "blocks without a partner")
+        places = event["places"]
+        need(len(places) == len(event["blocks"]), "blocks without a place")
+        need(sorted(set(places)) == places, "places out of order")
         need(0 < event["kv"] <= len(event["blocks"]) * self.size, "kv of no block")
         self.blocks(event["blocks"])
         self.copies[event["copy"]] = event | {"done": 0}
 
     def swap_out_started(self, event: EventJson) -> None:
         request = self.request(event)
-        need(event["blocks"] == request["table"], "blocks are not its table")
-        need(event["kv"] == request["kv"], f"kv is {request['kv']}")
+        need(set(event["blocks"]) <= set(request["table"]), "blocks are not of its table")
+        need(event["kv"] <= request["kv"], f"kv is {request['kv']}")
         hosts = event["host_blocks"]
         need(len(set(hosts)) == len(hosts), "a host block is named twice")
         for host in hosts:
@@ -294,7 +297,7 @@ class EventsChecked:
 
     def swap_in_started(self, event: EventJson) -> None:
         request = self.request(event)
-        need(event["host_blocks"] == request["host_table"], "other host blocks are its own")
+        need(sorted(event["host_blocks"]) == sorted(request["host_table"]), "host blocks of others")
         need(event["kv"] == request["host_kv"], f"kv is {request['host_kv']}")
         for block in self.blocks(event["blocks"]):
             need(block["status"] != "free", "a block is free")
@@ -309,17 +312,33 @@ class EventsChecked:
         copy["done"] = end
 
     def swap_out_finished(self, event: EventJson) -> None:
+        if not event["kv"]:
+            need(self.request(event)["state"] == "preempted", "it was not preempted")
+            return
         copy = self.copy(event, "swap_out")
         need(self.request(event)["state"] == "swapping_out", "it is not being copied")
         need(copy["done"] == len(copy["blocks"]), "the copy is not complete")
         need(event["kv"] == copy["kv"], f"kv is {copy['kv']}")
 
     def swap_in_finished(self, event: EventJson) -> None:
+        if not event["kv"]:
+            need(event["table"] == self.request(event)["table"], "the table is another one")
+            return
         copy = self.copy(event, "swap_in")
         need(self.request(event)["state"] == "swapping_in", "it is not being copied")
         need(copy["done"] == len(copy["blocks"]), "the copy is not complete")
         need(event["blocks"] == copy["blocks"], "other blocks were copied")
         need(event["kv"] == copy["kv"], f"kv is {copy['kv']}")
+        entries = dict(enumerate(event["table"]))
+        own = [entries.pop(place, None) for place in copy["places"]]
+        need(own == copy["blocks"], "blocks stand in other places of the table")
+        kept = [entries[place] for place in sorted(entries)]
+        need(kept == self.request(event)["table"], "the rest of the table is another one")
+
+    def reclaimed(self, event: EventJson) -> None:
+        request = self.request(event)
+        need(request["state"] == "swapped", "it does not wait with stored KV")
+        need(set(event["blocks"]) <= set(request["table"]), "blocks are not of its table")
 
     def copy_failed(self, event: EventJson) -> None:
         self.copy(event, f"swap_{event['why']}")

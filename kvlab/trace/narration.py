@@ -161,7 +161,8 @@ def _variants(event: Event) -> list[str]:
         case "admitted":
             return ["cache"] if event["from_cache"] else []
         case "resumed":
-            return [why, "cache"] if why == "recompute" and event["from_cache"] else [str(why)]
+            cache, shared = why == "recompute" and event["from_cache"], event["stays"]
+            return [str(why), *(["cache"] if cache else []), *(["shared"] if shared else [])]
         case "block_needed":
             if event["free"]:
                 return ["some"]
@@ -171,7 +172,9 @@ def _variants(event: Event) -> list[str]:
         case "preempted":
             need_of = event["need_of"]
             whose = "action" if need_of is None else "self" if need_of == event["id"] else "need"
-            return [whose, event["method"], *([event["fallback"]] if event["fallback"] else [])]
+            fallback, shared = event["fallback"], event["stays"]
+            more = [*([fallback] if fallback else []), *(["shared"] if shared else [])]
+            return [whose, event["method"], *more]
         case "scheduled":
             return [str(why), *_scheduled(event)]
         case "kv_written":
@@ -179,6 +182,8 @@ def _variants(event: Event) -> list[str]:
         case "token_delivered":
             gap = event["gap"]
             return ["first"] if gap is None else ["late"] if gap > 1 else []
+        case "swap_out_finished" | "swap_in_finished":
+            return [] if event["kv"] else ["nothing"]
         case "damage_found":
             return ["restored" if event["restored"] else "overwritten"]
         case "finished":

@@ -159,11 +159,8 @@ def block_released(now: Changes, event: EventJson) -> None:
             now.set_block(block, status="held")
         else:  # the last table gone, a copy still reads it, or fills it for somebody else
             now.set_block(block, status="in_flight", damaged=None)
-    gone, table = set(event["blocks"]), now.requests[id]["table"]
-    kept = [block for block in table if block not in gone]
-    if len(kept) < len(table):
-        now.replace(id, "table", kept)
-    if not kept:  # before a swap only the blocks without KV go
+    leave_table(now, id, event["blocks"])
+    if not now.requests[id]["table"]:  # before a swap only the blocks without KV go
         now.set_request(id, kv=0)
 
 
@@ -193,11 +190,24 @@ def token_delivered(now: Changes, event: EventJson) -> None:
     now.set_request(event["id"], delivered=now.requests[event["id"]]["delivered"] + 1)
 
 
+def leave_table(now: Changes, id: str, blocks: list[int]) -> None:
+    """Blocks go over from a request's table to a copy."""
+    gone, table = set(blocks), now.requests[id]["table"]
+    kept = [block for block in table if block not in gone]
+    if len(kept) < len(table):
+        now.replace(id, "table", kept)
+
+
+def reclaimed(now: Changes, event: EventJson) -> None:
+    if event["why"] == "recompute":
+        now.set_request(event["id"], state="preempted", method="recompute")
+
+
 def swap_out_started(now: Changes, event: EventJson) -> None:
     id = event["id"]
-    now.set_request(id, state="swapping_out", kv=0)
-    now.replace(id, "table", [])
-    now.replace(id, "host_table", event["host_blocks"])
+    now.set_request(id, state="swapping_out", kv=now.requests[id]["kv"] - event["kv"])
+    leave_table(now, id, event["blocks"])
+    now.append(id, "host_table", event["host_blocks"])
     for block in event["blocks"]:
         now.set_block(block, copy={"id": id, "way": "out"})
         leave(now, block, id)
@@ -210,19 +220,17 @@ def swap_out_advanced(now: Changes, event: EventJson) -> None:
     for block, host in zip(event["blocks"], event["host_blocks"], strict=True):
         now.copy("blocks", block, "host_blocks", host)
         now.mark("host_blocks", host, how="stored")
-    cells = [now.hosts[host]["cells"] for host in now.requests[event["id"]]["host_table"]]
-    stored = sum(bool(cell and cell["live"]) for of_block in cells for cell in of_block)
-    now.set_request(event["id"], host_kv=stored)
+    now.set_request(event["id"], host_kv=event["host_kv"])
 
 
 def swap_out_finished(now: Changes, event: EventJson) -> None:
-    now.set_request(event["id"], state="swapped", host_kv=event["kv"])
+    now.set_request(event["id"], state="swapped")
 
 
 def swap_in_started(now: Changes, event: EventJson) -> None:
     id = event["id"]
     now.set_request(id, state="swapping_in")
-    now.replace(id, "table", [])
+    leave_table(now, id, event["blocks"])
     for block in event["blocks"]:
         now.set_block(block, copy={"id": id, "way": "in"})
         leave(now, block, id)  # else a copy begins before the last read (unsafe)
@@ -236,8 +244,8 @@ def swap_in_advanced(now: Changes, event: EventJson) -> None:
 
 def swap_in_finished(now: Changes, event: EventJson) -> None:
     id, left = event["id"], event["kv"]
-    now.set_request(id, state="running", kv=left)
-    now.replace(id, "table", event["blocks"])
+    now.set_request(id, state="running", kv=now.requests[id]["kv"] + left)
+    now.replace(id, "table", event["table"])
     for block in event["blocks"]:
         owners = now.blocks[block]["owners"]
         now.set_block(block, status="held", owners=[*owners, id], copy=None)
@@ -292,6 +300,7 @@ CHANGES: dict[str, Callable[[Changes, EventJson], None]] = {
         swap_in_advanced,
         swap_in_finished,
         forked,
+        reclaimed,
         copy_failed,
         damage_found,
         host_block_released,

@@ -478,21 +478,24 @@ class Lab:
 
     def _look_at_shared(self, state: Snapshot) -> None:
         size = self.config.block_size
-        where: dict[int, list[tuple[str, int]]] = {}
+        where: dict[int, list[tuple[str, int, bool]]] = {}
         for id, table in state.blocks.items():
             assert len(set(table)) == len(table), f"{id} has a block twice"
-            for logical, block in enumerate(table):
-                where.setdefault(block, []).append((id, logical))
+            stored = self.engine.requests[id].host_places
+            places = [place for place in range(len(table) + len(stored)) if place not in stored]
+            full = state.kv[id] // size
+            for entry, block in enumerate(table):
+                where.setdefault(block, []).append((id, places[entry], entry < full))
         for block, owners in where.items():
             if len(owners) == 1:
                 continue
-            full = all(state.kv[id] >= (logical + 1) * size for id, logical in owners)
+            full = all(is_full for _, _, is_full in owners)
             assert full or self._is_fresh_fork(owners), f"block {block} is shared and not full"
-            assert len({logical for _, logical in owners}) == 1
+            assert len({place for _, place, _ in owners}) == 1
 
-    def _is_fresh_fork(self, owners: list[tuple[str, int]]) -> bool:
+    def _is_fresh_fork(self, owners: list[tuple[str, int, bool]]) -> bool:
         """Samples of one prompt share its last, partial block until they write into it."""
-        requests = [self.engine.requests[id] for id, _ in owners]
+        requests = [self.engine.requests[id] for id, _, _ in owners]
         same = len({r.id.partition(".")[0] for r in requests}) == 1
         return same and all(r.computed == len(r.prompt) for r in requests)
 
@@ -519,6 +522,7 @@ class Lab:
             assert len(request.outputs) <= request.max_tokens
             if request.state is RequestState.SWAPPED:
                 assert len(request.host_table) == self.config.blocks_for(request.host_kv)
+                assert request.computed == len(request.table) * self.config.block_size
 
     def _look_at_deliveries(self) -> None:
         for id, request in self.engine.requests.items():
@@ -556,11 +560,21 @@ class Lab:
         """Every position that counts as computed or stored lies in its slot."""
         for request in self.engine.requests.values():
             wanted = list(enumerate(request.history))
+            size = self.config.block_size
             found = self.runner.read(request.table, request.computed)
-            assert found == wanted[: request.computed], f"{request.id}: KV is not its own"
+            places = range(len(request.table) + len(request.host_table))
+            kept = [place for place in places if place not in request.host_places]
+            own = [at for place in kept for at in range(place * size, (place + 1) * size)]
+            own = own[: request.computed]
+            assert found == [wanted[at] for at in own], f"{request.id}: KV is not its own"
             if request.state is RequestState.SWAPPED:
-                stored = [cell for host in request.host_table for cell in self.runner.host[host]]
-                assert stored[: request.host_kv] == wanted[: request.host_kv]
+                by_place = sorted(zip(request.host_places, request.host_table, strict=True))
+                stored = [cell for _, host in by_place for cell in self.runner.host[host]]
+                size = self.config.block_size
+                own = [
+                    at for place, _ in by_place for at in range(place * size, (place + 1) * size)
+                ]
+                assert stored[: request.host_kv] == [wanted[at] for at in own[: request.host_kv]]
 
 
 def run(

@@ -106,13 +106,16 @@ def test_a_sample_writes_while_the_shared_block_is_copied_out(on: MakeRunner) ->
     assert record.finish("A") == record.finish("A.2") == "length"
 
 
-def test_a_sample_ends_while_shared_blocks_are_copied_out(on: MakeRunner) -> None:
-    """Both blocks of the prompt are in A's table and in A.2's; A ends in step 2 and gives up its
-    references while A.2's copy still reads them: in flight, not free."""
+def test_what_a_sample_shares_is_not_copied_out(on: MakeRunner) -> None:
+    """Both blocks of the prompt are full and in both tables: nothing is copied, A.2 keeps its
+    references, and they are all that is left when A ends in step 2."""
     config = pool(6, method="swap", copy_blocks_per_step=1)
     record = preempt_the_second(config, [ask("A", 8, 2, n=2, **SEEDED)], on(config))
     assert record.report(2).finished == ("A",)
-    assert (record.state(2).in_flight, record.state(2).free) == (2, 4)
+    assert (record.state(2).in_flight, record.state(2).free) == (0, 4)
+    assert record.state(2).blocks == {"A.2": (0, 1)}
+    assert record.swapped == (0, 0)
+    assert record.positions("A.2") == 0  # none was computed again
     assert record.finish("A.2") == "length"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kvlab.trace.summary import what_happened
-from tests.engine.harness import STORY, CellRunner, Record, act, ask, pool, run
+from tests.engine.harness import STORY, CellRunner, Record, act, ask, own_tokens, pool, run
 
 
 def copies(record: Record) -> list[tuple[int, str, str, int, bool]]:
@@ -220,3 +222,115 @@ def test_every_copy_fails() -> None:
     record = run(pool(6, method="swap", copy_blocks_per_step=1), requests, runner=runner)
     assert record.swapped == (0, 0)
     assert all(record.finish(id) == "length" for id in "ABCD")
+
+
+# Swap leaves on the GPU what others hold; a waiting request gives up what only it holds any more.
+
+SAME = own_tokens("same", 12)
+
+
+@pytest.mark.parametrize("rate", [None, 1])
+def test_only_what_the_victim_alone_holds_is_copied(rate: int | None) -> None:
+    """A and B share 3 blocks of 4 each. The host pool has a single block: it is enough for B, which
+    is back as soon as one block is free."""
+    config = pool(5, method="swap", prefix_cache=True, host_blocks=1, copy_blocks_per_step=rate)
+    requests = [ask("A", (*SAME, 1), 4), ask("B", (*SAME, 2, 3), 3)]
+    record = run(config, requests, [act(2, "preempt", "B")])
+    ((_, victim),) = record.victims
+    assert (victim.method, victim.reclaimable, victim.blocks) == ("swap", 1, 4)
+    assert record.swapped == (1, 1)
+    assert (record.recomputed, record.from_cache("B")) == (0, 12)
+    waits = record.state(2)
+    assert waits.blocks == {"A": (0, 1, 2, 3), "B": (0, 1, 2)}  # its references, kept
+    assert waits.kv["B"] == 12
+    assert record.emitted("B") == ([1, 3, 4] if rate is None else [1, 4, 5])
+    assert [e.blocks for e in record.events("swap_in_finished", "B")] == [(4,)]
+
+
+def chunked_newcomer(host_blocks: int, **settings: Any) -> Record:
+    """B, preempted in step 2, keeps the two blocks that it shares with A. A ends in that step; E, a
+    long prompt in chunks of 3 blocks, needs 3 in step 3 and finds 1 free."""
+    config = pool(
+        9,
+        method="swap",
+        prefix_cache=True,
+        chunk_tokens=12,
+        admission="first_chunk",
+        host_blocks=host_blocks,
+        **settings,
+    )
+    requests = [ask("A", (*SAME[:8], 1), 2), ask("B", (*SAME[:8], *range(9)), 4), ask("E", 36, 1)]
+    record = run(config, requests, [act(2, "preempt", "B")])
+    assert record.state(2).blocks["B"] == (0, 1)
+    assert all(record.finish(id) == "length" for id in "ABE")
+    assert [id for _, id, _ in record.preempted] == ["B"]  # nobody who runs made room
+    return record
+
+
+def test_a_waiting_request_copies_out_what_only_it_holds_any_more() -> None:
+    record = chunked_newcomer(host_blocks=5)
+    assert [(e.step, e.id, e.why, e.need_of, e.blocks) for e in record.events("reclaimed")] == [
+        (3, "B", "swap", "E", (0, 1))
+    ]
+    assert "B" not in record.state(3).blocks
+    assert record.state(3).host_kv["B"] == 17
+    assert record.swapped == (5, 5)
+    assert record.recomputed == 0
+
+
+def test_a_waiting_request_gives_up_its_kv_where_the_host_pool_is_full() -> None:
+    record = chunked_newcomer(host_blocks=3)
+    assert [(e.step, e.id, e.why) for e in record.events("reclaimed")] == [(3, "B", "recompute")]
+    assert (record.state(3).host_kv, record.state(3).host_free) == ({}, 3)
+    assert record.swapped == (3, 0)
+    assert record.positions("B") > 0
+
+
+def test_a_slow_copy_of_it_is_waited_for() -> None:
+    """Two blocks a step: those of B are there in step 5, not before, and nobody is paused for them."""
+    record = chunked_newcomer(host_blocks=5, copy_blocks_per_step=2)
+    assert {e.why for e in record.events("stalled", "E")} == {"copy_in_flight"}
+
+
+def test_the_head_of_the_queue_finds_what_others_in_it_hold_alone() -> None:
+    """Nobody runs, and of 9 blocks B, which waits behind E, holds 2: E needs 8."""
+    config = pool(9, method="swap", prefix_cache=True, host_blocks=8)
+    requests = [
+        ask("A", (*SAME[:8], 1), 3, priority=1),
+        ask("B", (*SAME[:8], *range(9)), 4, priority=1),
+        ask("E", 32, 2, arrival_step=3),
+    ]
+    record = run(config, requests, [act(3, "preempt", "B")])
+    assert [(e.step, e.id, e.need_of) for e in record.events("reclaimed")] == [(4, "B", "E")]
+    assert record.report(4).admitted == ("E",)
+    assert all(record.finish(id) == "length" for id in "ABE")
+
+
+def test_blocks_that_two_waiting_requests_share_are_not_lost() -> None:
+    """B and C keep the same two blocks, and nobody else: both give them up for E."""
+    config = pool(9, method="swap", prefix_cache=True, host_blocks=12)
+    requests = [
+        ask("A", (*SAME[:8], 1), 3, priority=1),
+        ask("B", (*SAME[:8], 2, 3), 4, priority=1),
+        ask("C", (*SAME[:8], 4, 5), 4, priority=1),
+        ask("E", 32, 2, arrival_step=3),
+    ]
+    record = run(config, requests, [act(3, "preempt", "B"), act(3, "preempt", "C")])
+    assert {e.id for e in record.events("reclaimed")} == {"B", "C"}
+    assert record.report(4).admitted == ("E",)
+    assert record.recomputed == 0
+
+
+@pytest.mark.parametrize("call", [0, 1])
+def test_a_failed_copy_gives_up_what_was_kept_too(call: int) -> None:
+    """The first copy of B fails, or the one by which it gives up what it had kept."""
+    config = pool(
+        9, method="swap", prefix_cache=True, chunk_tokens=12, admission="first_chunk", host_blocks=5
+    )
+    requests = [ask("A", (*SAME[:8], 1), 2), ask("B", (*SAME[:8], *range(9)), 4), ask("E", 36, 1)]
+    runner = CellRunner(4, fail_out=[call])
+    record = run(config, requests, [act(2, "preempt", "B")], runner)
+    assert len(record.events("copy_failed")) == 1
+    assert "B" not in record.state(3).blocks
+    assert (record.free[-1], record.states[-1].host_free) == (9, 5)
+    assert all(record.finish(id) == "length" for id in "ABE")

@@ -36,7 +36,7 @@ CHOICES: dict[str, dict[str, list[Any]]] = {
         "why": ["taken", "same"],
     },
     "admitted": {"from_cache": [0, 4]},
-    "resumed": {"from_cache": [0, 4]},
+    "resumed": {"from_cache": [0, 4], "stays": [0]},
     "block_needed": {"free": [0, 1], "logical": [0, 2], "needs": [1, 2]},
     "block_released": {"freed": [[2, 3], [3], []], "next_id": [None, "A", "B"], "next_needs": [3]},
     "preempted": {
@@ -44,7 +44,10 @@ CHOICES: dict[str, dict[str, list[Any]]] = {
         "why": ["newest", "oldest", "action", "a_new_policy"],
         "method": ["recompute", "swap"],
         "fallback": [None],
+        "stays": [0],
     },
+    "swap_out_finished": {"kv": [0, 8]},
+    "swap_in_finished": {"kv": [0, 8]},
     "scheduled": {"tokens": [1, 7], "samples": [True, False], "again": [0]},
     "kv_written": {"first": [4], "last": [4, 7]},
     "token_delivered": {"gap": [None, 1, 5]},
@@ -74,9 +77,11 @@ def samples() -> list[dict[str, Any]]:
             found.append({"kind": kind} | base | dict(zip(choices, values, strict=True)))
         if kind == "preempted":
             why = {"why": "newest", "method": "recompute"}
-            for need, fallback in product((None, "A", "B"), ("host_full",)):
-                fields_of = {"need_of": need, "fallback": fallback}
-                found.append({"kind": kind} | base | why | fields_of)
+            for need in (None, "A", "B"):
+                who = {"kind": kind} | base | why | {"need_of": need, "fallback": None, "stays": 0}
+                found += [who | {"fallback": "host_full"}, who | {"method": "swap", "stays": 1}]
+        if kind == "resumed":
+            found.append({"kind": kind} | base | {"why": "swap", "from_cache": 0, "stays": 4})
     return found
 
 
