@@ -265,11 +265,12 @@ const CHANGES = {
   },
 
   swap_out_started(state, event, change) {
-    change(state.requests[event.id], {
+    const request = state.requests[event.id];
+    change(request, {
       state: "swapping_out",
-      table: [],
-      kv: 0,
-      host_table: event.host_blocks.slice(),
+      table: request.table.filter((id) => !event.blocks.includes(id)),
+      kv: request.kv - event.kv,
+      host_table: [...request.host_table, ...event.host_blocks],
     });
     for (const id of event.blocks) {
       const block = state.blocks[id];
@@ -289,20 +290,17 @@ const CHANGES = {
         cells: state.blocks[id].cells.map((cell) => cell && { ...cell, how: "stored" }),
       });
     });
-    const request = state.requests[event.id];
-    let stored = 0;
-    for (const id of request.host_table) {
-      for (const cell of state.host_blocks[id].cells) stored += cell && cell.live ? 1 : 0;
-    }
-    change(request, { host_kv: stored });
+    change(state.requests[event.id], { host_kv: event.host_kv });
   },
 
   swap_out_finished(state, event, change) {
-    change(state.requests[event.id], { state: "swapped", host_kv: event.kv });
+    change(state.requests[event.id], { state: "swapped" });
   },
 
   swap_in_started(state, event, change) {
-    change(state.requests[event.id], { state: "swapping_in", table: [] });
+    const request = state.requests[event.id];
+    const table = request.table.filter((id) => !event.blocks.includes(id));
+    change(request, { state: "swapping_in", table });
     for (const id of event.blocks) {
       const block = state.blocks[id];
       change(block, { owners: without(block.owners, event.id) });
@@ -322,10 +320,11 @@ const CHANGES = {
   },
 
   swap_in_finished(state, event, change) {
-    change(state.requests[event.id], {
+    const request = state.requests[event.id];
+    change(request, {
       state: "running",
-      kv: event.kv,
-      table: event.blocks.slice(),
+      kv: request.kv + event.kv,
+      table: event.table.slice(),
     });
     let left = event.kv;
     for (const id of event.blocks) {
@@ -339,6 +338,10 @@ const CHANGES = {
       });
       left -= block.cells.length;
     }
+  },
+
+  reclaimed(state, event, change) {
+    if (event.why === "recompute") CHANGES.copy_failed(state, event, change);
   },
 
   copy_failed(state, event, change) {
