@@ -185,7 +185,7 @@ def with_blocks_that_fit(
 ) -> tuple[Scenario, dict[str, Any]]:
     """`num_blocks: auto` beside a model: what fits in memory, but no more than the requests could
     ever hold. Raises BadInput when not one block fits."""
-    from kvlab.runtime.cuda.budget import LargestStep
+    from kvlab.runtime.largest_step import LargestStep
     from kvlab.runtime.memory import MemoryPlan, budget_of, settle_blocks
 
     engine, config = scenario.document["engine"], loaded.config

@@ -25,7 +25,8 @@ from kvlab.engine.config import MOST_BLOCKS
 from kvlab.errors import BadInput, size
 from kvlab.models.config import ModelConfig
 from kvlab.models.memory import available_memory, device_memory
-from kvlab.runtime.cuda.budget import LargestStep, graph_bytes, pass_bytes, staging_bytes
+from kvlab.runtime.cuda.budget import graph_bytes, staging_bytes
+from kvlab.runtime.largest_step import LargestStep, pass_bytes
 
 if TYPE_CHECKING:
     from kvlab.models.loading import LoadedModel

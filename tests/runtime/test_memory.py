@@ -18,7 +18,8 @@ from kvlab.models.loading import STORY, load_model
 from kvlab.runs.run import run_scenario
 from kvlab.runs.scenario import Scenario, load_scenario, scenario_from
 from kvlab.runtime import memory
-from kvlab.runtime.cuda.budget import LargestStep, graph_bytes, pass_bytes, staging_bytes
+from kvlab.runtime.cuda.budget import graph_bytes, staging_bytes
+from kvlab.runtime.largest_step import LargestStep, pass_bytes
 from kvlab.runtime.memory import Budget, MemoryPlan, cpu_budget, cuda_budget, settle_blocks
 from kvlab.runtime.model_runner import ModelRunner
 from kvlab.runtime.transfer import STAGING_BYTES, Staged
