@@ -54,6 +54,7 @@ class EngineConfig:
     watermark_blocks: int = 0
     admission: str = "whole_sequence"
     copy_blocks_per_step: int | None = None
+    async_scheduling: bool = False  # a step is decided before the one before it has ended
     unsafe: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -70,6 +71,9 @@ class EngineConfig:
         _choice("free_order", self.free_order, (*FREE_ORDERS, *PRESETS))
         _choice("allocation", self.allocation, ALLOCATIONS)
         _choice("admission", self.admission, ADMISSIONS)
+        for name in ("prefix_cache", "async_scheduling"):
+            if not isinstance(getattr(self, name), bool):
+                raise BadInput(f"engine.{name} = {getattr(self, name)!r} must be true or false.")
         for switch in self.unsafe:
             _choice("unsafe", switch, UNSAFE)
         if self.watermark_blocks >= self.num_blocks:

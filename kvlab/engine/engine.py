@@ -55,6 +55,7 @@ class Engine:
         self._pending: list[Request] = []  # they arrive later, in order of arrival
         self._actions: list[Action | SettingChange] = []
         self._streams: dict[str, TextStream] = {}
+        self._done: list[tuple[Request, str, str | None]] = []  # end when the next step is decided
         self._thrashing = ThrashingWatch(config.block_size)
 
     # From outside.
@@ -140,6 +141,7 @@ class Engine:
         self._receive()
         self._act()
         self.scheduler.schedule()
+        self._end_those_done()
         sampled = self._execute()
         self._deliver(sampled)
         self.swap.advance()
@@ -228,7 +230,6 @@ class Engine:
 
     def _deliver(self, sampled: Sequence[Sampled]) -> None:
         """Append each selected token to its history and send it; end who is done."""
-        ended: list[tuple[Request, str, str | None]] = []
         for choice in self.forks.give_each_its_own(sampled, self.requests):
             request, stream = self.requests[choice.id], self._streams[choice.id]
             request.history.append(choice.token)
@@ -247,9 +248,18 @@ class Engine:
                 TokenDelivered(id=request.id, index=index, token=choice.token, text=text, gap=gap)
             )
             if reason:
-                ended.append((request, reason, message))
-        for request, reason, message in ended:
+                self._done.append((request, reason, message))
+        if self.config.async_scheduling:  # the next step is decided as if they still ran
+            for request, _, _ in self._done:
+                request.state = RequestState.ENDING
+        else:
+            self._end_those_done()
+
+    def _end_those_done(self) -> None:
+        """Whose last output is out gives up what it holds."""
+        for request, reason, message in self._done:
             self.scheduler.finish(request, reason, message)
+        self._done = []
 
     def _finish_reason(self, request: Request, token: int) -> tuple[str | None, str | None]:
         if token in request.stop or self._streams[request.id].stopped:

@@ -20,6 +20,7 @@ class RequestState(StrEnum):
     SWAPPING_OUT = "swapping_out"
     SWAPPED = "swapped"
     SWAPPING_IN = "swapping_in"
+    ENDING = "ending"  # has its last output; gives up its blocks once the next step is decided
     FINISHED = "finished"
 
 

@@ -24,6 +24,7 @@ from kvlab.engine.runner import CopyError
 from kvlab.engine.swap import Swap
 
 NO_LIMIT = 1 << 60
+PREEMPTIBLE = (RequestState.RUNNING, RequestState.PAUSED, RequestState.ENDING)
 
 
 class Room(Enum):
@@ -189,8 +190,7 @@ class Scheduler:
         able = [
             request
             for request in self.running
-            if request.state in (RequestState.RUNNING, RequestState.PAUSED)
-            and self.kv.pool.reclaimable(request.table)
+            if request.state in PREEMPTIBLE and self.kv.pool.reclaimable(request.table)
         ]
         return [] if able == [in_need] and self.swap.in_flight else able
 
@@ -302,8 +302,8 @@ class Scheduler:
             self._enqueue_first(request)
 
     def _blocks_of_history(self, request: Request) -> int:
-        positions = self.kv.positions_to_reserve(request, len(request.history))
-        return self.config.blocks_for(positions)
+        positions = min(len(request.history), request.most_kv)  # the last output gets no KV
+        return self.config.blocks_for(self.kv.positions_to_reserve(request, positions))
 
     def never_fits(self, request: Request) -> str | None:
         """Why no pool state can hold the request, as a message with both numbers; None if one can."""

@@ -148,6 +148,7 @@ class FastEngine:
             self.waiting.remove(job)
         self._release(job)
         self._host_free += self.config.blocks_for(job.host)
+        job.host = 0
 
     def _compute(self) -> None:
         """What was given is computed; whose history it completes selects an output."""

@@ -18,7 +18,7 @@ def predict(
     server: Server, workload: Workload, *, users: int | None = None, tick: Tick | None = None
 ) -> Played:
     """Play the workload on the server. Raises BadInput for a request that never fits."""
-    return play(workload, server.config, server.clock(), ahead=server.ahead, users=users, tick=tick)
+    return play(workload, server.config, server.clock(), users=users, tick=tick)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

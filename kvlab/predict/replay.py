@@ -64,18 +64,17 @@ def play(
     config: EngineConfig,
     clock: Clock,
     *,
-    ahead: bool = True,
     users: int | None = None,
     tick: Tick | None = None,
 ) -> Played:
     """Serve the workload to its end.
 
-    `ahead`: vLLM's asynchronous scheduling, a step is decided while the one before it runs, so that
-    the card never waits for the host and a request that comes waits for one step more. `users`: that
-    many requests in flight, the next comes when one ends, whatever their arrivals say. Raises
-    BadInput for a request that can never fit.
+    With `config.async_scheduling` a step is decided while the one before it runs, so that the card
+    never waits for the host and a request that comes waits for one step more. `users`: that many
+    requests in flight, the next comes when one ends, whatever their arrivals say. Raises BadInput for
+    a request that can never fit.
     """
-    return _Player(workload, config, clock, ahead, users, tick).play()
+    return _Player(workload, config, clock, users, tick).play()
 
 
 class _Player:
@@ -84,7 +83,6 @@ class _Player:
         workload: Workload,
         config: EngineConfig,
         clock: Clock,
-        ahead: bool,
         users: int | None,
         tick: Tick | None,
     ) -> None:
@@ -109,7 +107,7 @@ class _Player:
             closed=users is not None,
         )
         self._clock = clock
-        self._most = AHEAD if ahead else 1
+        self._most = AHEAD if config.async_scheduling else 1
         self._tick = tick
         arrivals = [asked.arrival_s for asked in workload.requests]
         if users is not None:

@@ -25,6 +25,7 @@ SETTINGS: dict[str, Any] = {
     "step_tokens": 2048,
     "max_running": 256,
     "prefix_cache": True,
+    "async_scheduling": True,
     "host_blocks": 0,
     # The rules of the preset vllm_v1.
     "victim": "newest",
@@ -49,14 +50,13 @@ SHEET = (
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`tp` equal cards that hold one model between them. `ahead`: asynchronous scheduling."""
+    """`tp` equal cards that hold one model between them."""
 
     card: Card
     model: ModelShape
     tp: int
     config: EngineConfig
     pool: PoolSize | None
-    ahead: bool = True
 
     def clock(self) -> Clock:
         """From layer tables where there are some (for one card too), else from the data sheet."""
@@ -82,9 +82,6 @@ def server_of(gpu: str, model: str, tp: int = 1, settings: Sequence[str] = ()) -
             f"--tp {tp}: must be from 1 to {MOST_CARDS} and divide {shape.name}'s {shape.heads} heads."
         )
     given = dict(_setting(text) for text in settings)
-    ahead = given.pop("async_scheduling", True)
-    if not isinstance(ahead, bool):
-        raise BadInput(f"--set engine.async_scheduling={ahead}: must be true or false.")
     chosen = SETTINGS | given
     pool = None
     if "num_blocks" not in given:
@@ -101,7 +98,7 @@ def server_of(gpu: str, model: str, tp: int = 1, settings: Sequence[str] = ()) -
         chosen["num_blocks"] = min(pool.blocks, MOST_BLOCKS)
     config = _config(chosen)
     refuse_unpredictable(config)
-    return Server(card, shape, tp, config, pool, ahead)
+    return Server(card, shape, tp, config, pool)
 
 
 def _config(settings: dict[str, Any]) -> EngineConfig:
@@ -114,10 +111,9 @@ def _setting(text: str) -> tuple[str, Any]:
     prefix, _, key = path.partition(".")
     if prefix != "engine" or not key or not equals:
         raise BadInput(f"--set {text}: write it as engine.KEY=VALUE, say engine.num_blocks=2587.")
-    known = (*EngineConfig.__dataclass_fields__, "async_scheduling")
-    if key not in known or key in NOT_SET:
-        wanted = ", ".join(sorted(name for name in known if name not in NOT_SET))
-        raise BadInput(f"--set {text}: settings are {wanted}.")
+    known = sorted(EngineConfig.__dataclass_fields__.keys() - set(NOT_SET))
+    if key not in known:
+        raise BadInput(f"--set {text}: settings are {', '.join(known)}.")
     try:
         return key, json.loads(value)
     except ValueError:

@@ -36,6 +36,7 @@ ENGINE_DEFAULTS: dict[str, Any] = {
     "watermark_blocks": 0,
     "admission": "whole_sequence",
     "copy_blocks_per_step": None,
+    "async_scheduling": False,
     "unsafe": [],
 }
 PRESETS: dict[str, dict[str, Any]] = {

@@ -38,6 +38,7 @@ ENGINE_DEFAULTS = {
     "watermark_blocks": 0,
     "admission": "whole_sequence",
     "copy_blocks_per_step": None,
+    "async_scheduling": False,
     "unsafe": [],
 }
 REQUEST_DEFAULTS = {
