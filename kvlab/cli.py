@@ -53,6 +53,9 @@ Port = Annotated[
     typer.Option(metavar="PORT", help="Port on 127.0.0.1; without it the next free one is taken."),
 ]
 NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address, open nothing.")]
+TraceFile = Annotated[
+    Path | None, typer.Option("--json", metavar="TRACE", help="Write the trace to this file.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show the server's own log.")]
 
 
@@ -71,9 +74,7 @@ def run(
     summary: Annotated[
         bool, typer.Option("--summary", help="Print one JSON object instead of the table.")
     ] = False,
-    trace: Annotated[
-        Path | None, typer.Option("--json", metavar="TRACE", help="Write the trace to this file.")
-    ] = None,
+    trace: TraceFile = None,
 ) -> None:
     """Run one scenario to its end and print what each step did."""
     if trace is not None:
@@ -147,13 +148,25 @@ def predict(
     tp: options.Tp = 1,
     rate: options.Rate = 1.0,
     settings: options.Settings = None,
+    requests: options.First = None,
     summary: options.Summary = False,
+    trace: TraceFile = None,
 ) -> None:
     """Predict how vLLM serves a workload on a GPU: delays, preemptions, what they cost."""
     from kvlab.predict.commands import Asked, predicted
 
-    asked = Asked(workload, gpu, model, tp, rate, settings or ())
-    print(predicted(asked, as_json=summary)[0])
+    if trace is not None:
+        _refuse_target(trace, workload)
+    asked = Asked(workload, gpu, model, tp, rate, settings or (), requests)
+    found = predicted(asked, traced=trace is not None)
+    print(found.told(as_json=summary), flush=True)
+    if trace is not None:
+        from kvlab.runs.run import run_told
+        from kvlab.runs.scenario import scenario_from
+
+        scenario = scenario_from(found.scenario(), Path(), "the prediction")
+        run_told(scenario, found.played.decided, on_step=_ticker()).trace.write(trace)
+        print(f"kvlab: trace written to {printable(str(trace))}", file=sys.stderr)
 
 
 @app.command()
@@ -166,12 +179,13 @@ def plan(
     tp: options.Tp = 1,
     rate: options.Rate = 1.0,
     settings: options.Settings = None,
+    requests: options.First = None,
     summary: options.Summary = False,
 ) -> None:
     """Find the largest rate and number of users that meet limits, and what breaks first."""
     from kvlab.predict.commands import Asked, planned, what_helps
 
-    asked = Asked(workload, gpu, model, tp, rate, settings or ())
+    asked = Asked(workload, gpu, model, tp, rate, settings or (), requests)
     if helped:
         print(what_helps(asked, as_json=summary))
     else:

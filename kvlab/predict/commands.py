@@ -7,16 +7,22 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from kvlab.errors import BadInput
 from kvlab.predict import helped, outcome, plan
+from kvlab.predict.as_scenario import scenario_of
 from kvlab.predict.replay import Played
 from kvlab.predict.server import Server, server_of
 from kvlab.predict.workload import Workload, load_workload
 
+MOST_TRACED = 250_000
+"""Outputs of a run whose trace is written: a kilobyte each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A workload and a server by their names, as a person gives them."""
+    """A workload and a server by their names, as a person gives them; `first`: of how many requests."""
 
     workload: str
     gpu: str
@@ -24,24 +30,46 @@ class Asked:
     tp: int = 1
     rate: float = 1.0
     settings: Sequence[str] = ()
+    first: int | None = None
 
     def load(self) -> tuple[Server, Workload]:
         """Raises BadInput, in one sentence."""
         server = server_of(self.gpu, self.model, self.tp, self.settings)
-        return server, load_workload(self.workload).at_rate(self.rate)
+        workload = load_workload(self.workload).at_rate(self.rate)
+        return server, workload.first(self.first or len(workload.requests))
 
 
-def predicted(asked: Asked, *, as_json: bool) -> tuple[str, Played]:
-    """What stdout gets, and the run."""
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A run and the server that it was predicted for."""
+
+    server: Server
+    played: Played
+
+    def told(self, *, as_json: bool) -> str:
+        """What stdout gets."""
+        if as_json:
+            return json.dumps(outcome.summary(self.server, self.played), allow_nan=False)
+        return outcome.report(self.server, self.played)
+
+    def scenario(self) -> dict[str, Any]:
+        """What the engine with its events runs in the same steps."""
+        return scenario_of(self.server, self.played)
+
+
+def predicted(asked: Asked, *, traced: bool = False) -> Predicted:
+    """Predict. Raises BadInput, before the run, for one that is too long to be `traced`."""
     server, workload = asked.load()
+    outputs = sum(one.output_tokens for one in workload.requests)
+    if traced and outputs > MOST_TRACED:
+        raise BadInput(
+            f"--json: {outputs:,} outputs are more than the {MOST_TRACED:,} of a trace that can be "
+            "opened; take the workload's first ones with --requests."
+        )
     say = sayer()
-    played = outcome.predict(
-        server, workload, tick=lambda share: say(f"{share:.0%} of the requests")
-    )
+    played = outcome.predict(server, workload, tick=lambda share: say(f"{share:.0%} are served"))
     say("")
-    if as_json:
-        return json.dumps(outcome.summary(server, played), allow_nan=False), played
-    return outcome.report(server, played), played
+    return Predicted(server, played)
 
 
 def planned(asked: Asked, limits: Sequence[str], *, as_json: bool) -> str:

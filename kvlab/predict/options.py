@@ -36,6 +36,9 @@ Settings = Annotated[
     typer.Option("--set", metavar="engine.KEY=VALUE", help="A setting: engine.num_blocks=2587."),
 ]
 Summary = Annotated[bool, typer.Option("--summary", help="Print one JSON object instead.")]
+First = Annotated[
+    int | None, typer.Option("--requests", metavar="N", min=1, help="The first N requests alone.")
+]
 Limits = Annotated[
     list[str] | None,
     typer.Option("--limit", metavar="DELAY.STATISTIC<S", help="Say ttft_s.p99<2; repeat it."),

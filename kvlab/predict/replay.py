@@ -41,13 +41,15 @@ class Played:
     """How a run went. Times in seconds, one for each request, in the workload's order.
 
     `taken` is when the engine took a request up, `joined` the number of the step before that in which
-    it could first run.
+    it could first run. `decided` has the seconds of every step that was decided; in some there is
+    nothing to do, those are 0 and not in the timeline.
     """
 
     workload: Workload
     jobs: list[Job]
     taken: list[float]
     joined: list[int]
+    decided: array[float]
     first: list[float]
     last: list[float]
     engine: FastEngine
@@ -100,6 +102,7 @@ class _Player:
             jobs,
             taken=[0.0] * count,
             joined=[0] * count,
+            decided=array("d"),
             first=[0.0] * count,
             last=[0.0] * count,
             engine=engine,
@@ -128,11 +131,15 @@ class _Player:
                 if not run.steps:
                     start += FIRST_STEP
                     now = start  # the host is held up, too
-                busy_until = start + self._clock.seconds(step.shape)
+                seconds = self._clock.seconds(step.shape)
+                busy_until = start + seconds
+                run.decided.append(seconds)
                 flying.append((step, busy_until))
                 self._note(step, busy_until)
                 if len(flying) < self._most:
                     continue
+            else:
+                run.decided.append(0.0)
             if flying:
                 step, end = flying.popleft()
                 now = max(now, end)
@@ -146,7 +153,7 @@ class _Player:
         while self._next < len(run.jobs) and self._arrivals[self._next] <= now:
             at = self._next
             run.taken[at] = now
-            run.joined[at] = run.steps
+            run.joined[at] = len(run.decided)
             run.engine.waiting.append(run.jobs[at])
             self._next += 1
 

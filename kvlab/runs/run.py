@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from kvlab.engine.runner import Runner
 from kvlab.engine.stand_in import StandInRunner
 from kvlab.errors import BadInput
 from kvlab.runs.scenario import Scenario, load_scenario
-from kvlab.runtime.clock import StepClock
+from kvlab.runtime.clock import StepClock, StepSeconds
 from kvlab.trace.document import Trace
 from kvlab.trace.recorder import Recorder, ValueProbe
 
@@ -73,11 +73,36 @@ def run_scenario(
     does not fit the model, too little memory for the pools.
     """
     ground = stand_ins(scenario) if scenario.model is None else with_model(scenario, model)
+    return run_on(ground, on_step)
+
+
+def run_on(ground: Ground, on_step: Callable[[StepReport], None] | None = None) -> Run:
+    """Run to the end on that ground."""
     going = RunInSteps(ground)
     for report in going:
         if on_step:
             on_step(report)
     return going.run()
+
+
+class ToldClock(StepClock):
+    """Not the time that goes by: each step takes the next of the seconds given, the last ones none."""
+
+    def __init__(self, seconds: Sequence[float]) -> None:
+        super().__init__()
+        self._told = iter(seconds)
+
+    def stop(self) -> StepSeconds:
+        return StepSeconds(next(self._told, 0.0), 0.0)
+
+
+def run_told(
+    scenario: Scenario,
+    seconds: Sequence[float],
+    on_step: Callable[[StepReport], None] | None = None,
+) -> Run:
+    """Scheduling alone, to the end, whose steps take the `seconds` that somebody predicted."""
+    return run_on(replace(stand_ins(scenario), clock=ToldClock(seconds)), on_step)
 
 
 class RunInSteps:
