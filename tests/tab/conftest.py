@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +17,23 @@ from kvlab.export.page import PageOptions
 from kvlab.export.site import write_site
 from kvlab.export.tab.pyodide import PACKAGE, VERSION, pyodide_from
 from kvlab.models.cache import cache_folder
+from tests.tab.tabs import Tab, card_tab, node_tab
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 KEPT = cache_folder() / "pyodide" / PACKAGE
 """Looked for before a session's tests get a cache of their own."""
+
+
+@pytest.fixture(scope="module", params=["plain", pytest.param("card", marks=pytest.mark.browser)])
+def tab(request: pytest.FixtureRequest) -> Iterator[Tab]:
+    """What computes in a tab: plain JavaScript, and a graphics card."""
+    if request.param == "plain":
+        yield from node_tab()
+    else:
+        browser: Browser = request.getfixturevalue("browser")
+        yield from card_tab(browser, request.getfixturevalue("chromium_path"))
 
 
 @pytest.fixture(scope="session")

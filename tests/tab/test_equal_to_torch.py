@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +24,14 @@ from kvlab.runs.run import RunInSteps, run_scenario
 from kvlab.runs.scenario import Scenario, load_scenario, scenario_from, scenario_names
 from kvlab.runtime.model_runner import ModelRunner
 from kvlab.trace.document import Trace
-from tests.tab.node import NodeTab, node_tab, why_no_node
-
-pytestmark = pytest.mark.skipif(bool(why_no_node()), reason=why_no_node())
+from tests.tab.tabs import Tab
 
 LOGITS, NORMS = 1e-3, 1e-4
-MEASURED = ("seconds", "scheduling_seconds", "goodput_per_second", "logprobs", "costs", "memory")
+MEASURED = (
+    *("seconds", "scheduling_seconds", "goodput_per_second", "logprobs", "costs", "memory"),
+    "device",
+)
 """Keys of a summary that differ from machine to machine, or are compared apart."""
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[NodeTab]:
-    yield from node_tab()
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +39,11 @@ def story() -> LoadedModel:
     return load_model("story", device="cpu")
 
 
-def trace_in_tab(scenario: Scenario, tab: NodeTab) -> Trace:
+def trace_in_tab(scenario: Scenario, tab: Tab) -> Trace:
     going = RunInSteps(ground_in_tab(scenario, tab.call))
     for _ in going:
         pass
+    tab.call("end", "[]")
     return going.run().trace
 
 
@@ -56,7 +53,7 @@ def without_measured(value: Any) -> Any:
     return [without_measured(of) for of in value] if isinstance(value, list) else value
 
 
-def assert_same_run(scenario: Scenario, tab: NodeTab, story: LoadedModel) -> Trace:
+def assert_same_run(scenario: Scenario, tab: Tab, story: LoadedModel) -> Trace:
     theirs = run_scenario(scenario, model=story).trace
     ours = trace_in_tab(scenario, tab)
     assert ours.events == theirs.events
@@ -88,12 +85,39 @@ def modelled_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ModelRunner, "costs", costs)
 
 
+METHODS = ("as shipped", "recompute", "swap", "auto")
+
+
+def shipped(name: str, method: str) -> Scenario:
+    return load_scenario(name, [] if method == "as shipped" else [f"engine.method={method}"])
+
+
 @pytest.mark.usefixtures("modelled_costs")
-@pytest.mark.parametrize("method", ["as shipped", "recompute", "swap", "auto"])
+@pytest.mark.parametrize("tab", ["plain"], indirect=True)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", scenario_names())
-def test_shipped_scenarios(name: str, method: str, tab: NodeTab, story: LoadedModel) -> None:
-    settings = [] if method == "as shipped" else [f"engine.method={method}"]
-    assert_same_run(load_scenario(name, settings), tab, story)
+def test_shipped_scenarios(name: str, method: str, tab: Tab, story: LoadedModel) -> None:
+    assert_same_run(shipped(name, method), tab, story)
+
+
+@pytest.mark.browser
+@pytest.mark.usefixtures("modelled_costs")
+@pytest.mark.parametrize("tab", ["card"], indirect=True)
+@pytest.mark.parametrize("name", ["figure-4", "figure-5", "shared-stays", "unsafe-reuse"])
+def test_shipped_scenarios_on_a_card(name: str, tab: Tab, story: LoadedModel) -> None:
+    assert_same_run(shipped(name, "as shipped"), tab, story)
+
+
+@pytest.mark.full
+@pytest.mark.browser
+@pytest.mark.usefixtures("modelled_costs")
+@pytest.mark.parametrize("tab", ["card"], indirect=True)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", scenario_names())
+def test_all_shipped_scenarios_on_a_card(
+    name: str, method: str, tab: Tab, story: LoadedModel
+) -> None:
+    assert_same_run(shipped(name, method), tab, story)
 
 
 def random_scenario(seed: int) -> Scenario:
@@ -143,34 +167,53 @@ def random_scenario(seed: int) -> Scenario:
     return scenario_from(raw, Path(), "random")
 
 
+@pytest.mark.browser
 @pytest.mark.usefixtures("modelled_costs")
-def test_a_hundred_random_scenarios(tab: NodeTab, story: LoadedModel) -> None:
+@pytest.mark.parametrize("tab", ["card"], indirect=True)
+def test_some_random_scenarios_on_a_card(tab: Tab, story: LoadedModel) -> None:
+    """A card in software takes seconds for one; the hundred are under `full`."""
+    for seed in range(4):
+        assert_same_run(random_scenario(seed), tab, story)
+
+
+@pytest.mark.full
+@pytest.mark.browser
+@pytest.mark.usefixtures("modelled_costs")
+@pytest.mark.parametrize("tab", ["card"], indirect=True)
+def test_a_hundred_random_scenarios_on_a_card(tab: Tab, story: LoadedModel) -> None:
+    for seed in range(100):
+        assert_same_run(random_scenario(seed), tab, story)
+
+
+@pytest.mark.usefixtures("modelled_costs")
+@pytest.mark.parametrize("tab", ["plain"], indirect=True)
+def test_a_hundred_random_scenarios(tab: Tab, story: LoadedModel) -> None:
     traces = [assert_same_run(random_scenario(seed), tab, story) for seed in range(100)]
     kinds = {event["kind"] for trace in traces for event in trace.events}
     assert {"preempted", "swap_in_finished", "block_shared"} <= kinds
 
 
-def test_logits_and_stored_values_of_a_packed_batch(tab: NodeTab, story: LoadedModel) -> None:
+def test_logits_and_stored_values_of_a_packed_batch(tab: Tab, story: LoadedModel) -> None:
     """Two requests, one of them in two chunks, in scattered blocks; then one token each."""
     draw = random.Random(1)
-    a = [draw.randrange(1024) for _ in range(300)]
+    a = [draw.randrange(1024) for _ in range(100)]
     b = [draw.randrange(1024) for _ in range(7)]
-    table = [*range(1, 160, 2)]
+    table = [*range(1, 53, 2)]
     steps = [
-        [share("A", a[:130], 0, table), share("B", b, 0, [0, 2])],
-        [share("A", a[130:], 130, table), share("B", [5], 7, [0, 2])],
-        [share("A", [9], 300, table), share("B", [6], 8, [0, 2, 4])],
+        [share("A", a[:30], 0, table), share("B", b, 0, [0, 2])],
+        [share("A", a[30:], 30, table), share("B", [5], 7, [0, 2])],
+        [share("A", [9], 100, table), share("B", [6], 8, [0, 2, 4])],
     ]
     ours = TabRunner(tab.call)
-    ours.begin(num_blocks=200, block_size=4, host_blocks=0)
-    theirs = ModelRunner(story, num_blocks=200, block_size=4, host_blocks=0)
+    ours.begin(num_blocks=60, block_size=4, host_blocks=0)
+    theirs = ModelRunner(story, num_blocks=60, block_size=4, host_blocks=0)
     for batch in steps:
         wanted = torch_logits(theirs, batch)
         got = ours.ask(
             "logits", [{"tokens": s.tokens, "start": s.start, "table": s.table} for s in batch]
         )
         assert float((torch.tensor(got) - wanted).abs().max()) < LOGITS
-    for block, slot in ((1, 0), (149, 3), (151, 0), (2, 3), (4, 0)):
+    for block, slot in ((1, 0), (49, 3), (51, 0), (2, 3), (4, 0)):
         wanted = theirs.cache.block(block)[:, :, slot].flatten()
         stored = torch.tensor(ours.ask("read", block, slot))
         assert float(stored.abs().max()) > 0.1
@@ -193,7 +236,8 @@ def torch_logits(runner: ModelRunner, batch: list[ScheduledRequest]) -> torch.Te
     return seen[0]
 
 
-def test_texts_and_tokens(tab: NodeTab, story: LoadedModel) -> None:
+@pytest.mark.parametrize("tab", ["plain"], indirect=True)
+def test_texts_and_tokens(tab: Tab, story: LoadedModel) -> None:
     """The tokenizer beside the `tokenizers` library's, on what a page may be given."""
     draw = random.Random(2)
     runner = TabRunner(tab.call)
@@ -211,7 +255,7 @@ def test_texts_and_tokens(tab: NodeTab, story: LoadedModel) -> None:
             assert runner.token_text(token) == story.token_text(token)
 
 
-def test_rates_are_of_this_machine(tab: NodeTab) -> None:
+def test_rates_are_of_this_machine(tab: Tab) -> None:
     runner = TabRunner(tab.call)
     runner.begin(num_blocks=2, block_size=4, host_blocks=0)
     costs = runner.costs()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -11,19 +11,12 @@ from kvlab.export.tab.ground import ground_in_tab
 from kvlab.export.tab.runner import TabRunner
 from kvlab.runs.run import RunInSteps
 from kvlab.runs.scenario import load_scenario
-from tests.tab.node import NodeTab, node_tab, why_no_node
-
-pytestmark = pytest.mark.skipif(bool(why_no_node()), reason=why_no_node())
+from tests.tab.tabs import Tab
 
 Between = Callable[[int, Engine, TabRunner], None]
 
 
-@pytest.fixture(scope="module")
-def tab() -> Iterator[NodeTab]:
-    yield from node_tab()
-
-
-def outputs(tab: NodeTab, between: Between, name: str = "figure-5") -> dict[str, list[int]]:
+def outputs(tab: Tab, between: Between, name: str = "figure-5") -> dict[str, list[int]]:
     """Of a shipped run, with `between(step, engine, runner)` after each of its steps."""
     ground = ground_in_tab(load_scenario(name), tab.call)
     assert isinstance(ground.runner, TabRunner)
@@ -37,7 +30,7 @@ def nothing(step: int, engine: Engine, runner: TabRunner) -> None:
     pass
 
 
-def test_another_value_in_a_held_slot_changes_the_words(tab: NodeTab) -> None:
+def test_another_value_in_a_held_slot_changes_the_words(tab: Tab) -> None:
     def overwrite(step: int, engine: Engine, runner: TabRunner) -> None:
         if step == 1:
             runner.ask("fill", engine.requests["A"].table[0], 1, 3.0)
@@ -49,7 +42,7 @@ def test_another_value_in_a_held_slot_changes_the_words(tab: NodeTab) -> None:
 
 
 @pytest.mark.parametrize("name", ["figure-5", "figure-4", "victims"])
-def test_what_lies_in_free_blocks_changes_nothing(name: str, tab: NodeTab) -> None:
+def test_what_lies_in_free_blocks_changes_nothing(name: str, tab: Tab) -> None:
     filled = 0
 
     def spoil(step: int, engine: Engine, runner: TabRunner) -> None:
@@ -65,7 +58,7 @@ def test_what_lies_in_free_blocks_changes_nothing(name: str, tab: NodeTab) -> No
     assert filled
 
 
-def test_what_comes_back_from_the_host_pool_is_what_left(tab: NodeTab) -> None:
+def test_what_comes_back_from_the_host_pool_is_what_left(tab: Tab) -> None:
     scenario = load_scenario("figure-5", ["engine.method=swap"])
     going = RunInSteps(ground_in_tab(scenario, tab.call))
     for _ in going:

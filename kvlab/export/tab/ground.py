@@ -13,8 +13,9 @@ MODEL = "story"
 DTYPE = "float32"
 
 
-def ground_in_tab(scenario: Scenario, call: Call) -> Ground:
-    """The bundled model with fresh pools, or stand-ins for `model: null`.
+def ground_in_tab(scenario: Scenario, call: Call, *, on_card: bool = True) -> Ground:
+    """The bundled model with fresh pools, or stand-ins for `model: null`. They are on the visitor's
+    graphics card where there is one, `on_card` and the scenario does not say `device: cpu`.
 
     Raises BadInput for another model, dtype or device: they are not in the tab.
     """
@@ -27,7 +28,7 @@ def ground_in_tab(scenario: Scenario, call: Call) -> Ground:
                 f"{key}: {str(document[key])[:40]} is not in a browser's tab, which computes "
                 f"{MODEL} in {DTYPE}; `kvlab run` on a machine of your own takes it."
             )
-    memory, runner = None, TabRunner(call)
+    memory, runner = None, TabRunner(call, card_wanted=on_card and document["device"] == "auto")
     if scenario.sized_at_run:
         scenario, memory = with_enough_blocks(scenario, runner.encode, runner.context)
     settings = scenario.engine

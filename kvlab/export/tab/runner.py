@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from kvlab.engine.cost_model import CostModel, Machine, ModelShape
 from kvlab.engine.events import Event, Finished, KvWritten, SwapInFinished, SwapOutStarted
-from kvlab.engine.request import Batch, Sampled
+from kvlab.engine.request import Batch, Sampled, Sampling, ScheduledRequest
 from kvlab.engine.runner import CopyError, Pairs
 from kvlab.models.tokenizer import TokenText
 from kvlab.runtime.clock import StepClock
@@ -24,16 +25,18 @@ Call = Callable[[str, str], str]
 
 TIMED_TOKENS, TIMED_BLOCKS = 64, 256
 """Of the pass and of the copies whose seconds make the rates for method `auto`."""
+SHORTEST = 5e-6  # seconds
 
 
 class TabRunner:
     """The tab's model and, once `begin` has made them, its pools. `about`: what JavaScript says of
-    model and device. `clock` splits the seconds of a step."""
+    model and device: the visitor's graphics card where there is one and it is `wanted`. `clock`
+    splits the seconds of a step."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, *, card_wanted: bool = True) -> None:
         self._call = call
         self.clock = StepClock()
-        self.about: dict[str, Any] = self.ask("about")
+        self.about: dict[str, Any] = self.ask("about", card_wanted)
         self.block_size = 0
         shape = self.about["shape"]
         self.vocab_size: int = shape["vocab"]
@@ -59,10 +62,15 @@ class TabRunner:
         host_blocks: int,
         keeps_overwritten: bool = False,
     ) -> None:
-        """Make fresh pools; those of the run before are given back."""
+        """Make fresh pools; `end` gives them back."""
         self.block_size = block_size
         sizes = {"numBlocks": num_blocks, "blockSize": block_size, "hostBlocks": host_blocks}
-        self.ask("begin", sizes | {"keepsOverwritten": keeps_overwritten})
+        how = {"keepsOverwritten": keeps_overwritten, "device": self.about["device"]}
+        self.ask("begin", sizes | how)
+
+    def end(self) -> None:
+        """The memory of the pools that were made last is free."""
+        self.ask("end")
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """The result of one call into JavaScript."""
@@ -115,20 +123,20 @@ class TabRunner:
             return [tuple(layers) for layers in self.ask("fingerprints", list(blocks))]
 
     def costs(self) -> CostModel:
-        """Rates of a pass over many tokens, a pass over one and copies each way, timed just now; one
-        rate for products and attention."""
+        """Rates of a pass over many tokens, of one over a single token and of copies each way, timed
+        just now in pools of their own; one rate for products and attention."""
         with self.clock.aside():
-            seconds = self.ask("timed", TIMED_TOKENS, TIMED_BLOCKS)
+            row, whole, out, back = self._timed()
         shape, where = self.costed, self.about["device_name"]
         operations = shape.linear_operations(TIMED_TOKENS)
         operations += shape.attention_operations(TIMED_TOKENS)
         copied = TIMED_BLOCKS * self.block_size * shape.kv_bytes_per_token
         machine = Machine(
             where,
-            operations=operations / seconds["pass"],
-            memory=shape.weight_bytes / seconds["row"],
-            out_link=copied / seconds["out"],
-            in_link=copied / seconds["in"],
+            operations=operations / whole,
+            memory=shape.weight_bytes / row,
+            out_link=copied / out,
+            in_link=copied / back,
             copy_seconds=0.0,
             source="timed in the tab",
         )
@@ -137,6 +145,27 @@ class TabRunner:
             f"copies of {TIMED_BLOCKS} blocks both ways"
         )
         return CostModel(shape, machine, block_size=self.block_size, source=source)
+
+    def _timed(self) -> tuple[float, float, float, float]:
+        size = self.block_size
+        blocks = max(TIMED_BLOCKS, -(-TIMED_TOKENS // size))
+        self.begin(num_blocks=blocks, block_size=size, host_blocks=TIMED_BLOCKS)
+        pairs = [(block, TIMED_BLOCKS - 1 - block) for block in range(TIMED_BLOCKS)]
+        table = tuple(range(blocks))
+
+        def pass_over(tokens: int) -> None:
+            prompt = tuple(range(1, tokens + 1))
+            self.execute([ScheduledRequest("timed", prompt, 0, table, (Sampling(),))])
+
+        try:
+            return (
+                median_seconds(lambda: pass_over(1)),
+                median_seconds(lambda: pass_over(TIMED_TOKENS)),
+                median_seconds(lambda: self.copy_out(pairs)),
+                median_seconds(lambda: self.copy_in(pairs)),
+            )
+        finally:
+            self.end()
 
     # Text.
 
@@ -157,6 +186,16 @@ class TabRunner:
 
     def text_stream(self, stop: Sequence[str]) -> TokenText:
         return TokenText(self.decode, stop)
+
+
+def median_seconds(work: Callable[[], None]) -> float:
+    """Of three turns after a warm-up; never 0, as a browser's clock moves in steps."""
+    taken = []
+    for _ in range(4):
+        started = time.perf_counter()
+        work()
+        taken.append(max(time.perf_counter() - started, SHORTEST))
+    return sorted(taken[1:])[1]
 
 
 class TabProbe:

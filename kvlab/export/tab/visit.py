@@ -19,7 +19,7 @@ from kvlab.export.tab.ground import ground_in_tab
 from kvlab.export.tab.runner import Call
 from kvlab.files.plain_data import parse
 from kvlab.runs.limits import Tally, TooLong, refuse_too_large
-from kvlab.runs.run import Run, RunInSteps
+from kvlab.runs.run import Ground, Run, RunInSteps
 from kvlab.runs.scenario import Scenario, load_scenario, scenario_from, scenario_names
 from kvlab.trace.document import FORMAT, Trace
 
@@ -34,11 +34,21 @@ class Stopped(BaseException):
     """Whoever asked for the run has asked it to stop."""
 
 
+class CardLost(BaseException):
+    """The graphics card went away in mid-run. No Exception: the engine would end requests for it."""
+
+
 class Visit:
     """One tab. `call` leads to its model and memory."""
 
-    def __init__(self, call: Call) -> None:
-        self._call = call
+    def __init__(self, call: Callable[[str, str], Any]) -> None:
+        """`call` gives an answer at once or, from a graphics card, later (an awaitable)."""
+
+        def answered(method: str, given: str) -> str:
+            found = call(method, given)
+            return found if isinstance(found, str) else waited_for(found)
+
+        self._call: Call = answered
 
     async def answer(self, method: str, given: str, hear: Hear) -> str:
         """One question: {found}, or {fault} with a sentence for the person, or {stopped}."""
@@ -59,9 +69,10 @@ class Visit:
         return json.dumps(found, ensure_ascii=False)
 
     async def run(self, given: Any, hear: Hear) -> dict[str, Any]:
-        """A scenario (a name, or what a scenario file holds) to its end: its summary and its trace."""
-        made = await self._run(scenario_of(given), hear)
-        return {"summary": made.summary, "trace": made.trace.document}
+        """A scenario (a name, or what a scenario file holds) to its end: its summary and its trace, and
+        `card_lost`: why it was computed again without the graphics card (null: it was not)."""
+        made, card_lost = await self._run(scenario_of(given), hear)
+        return {"summary": made.summary, "trace": made.trace.document, "card_lost": card_lost}
 
     async def open(self, name: str, text: str, hear: Hear) -> dict[str, Any]:
         """A file's scenario and, where it is a trace, the trace. Raises BadInput, naming the file."""
@@ -75,10 +86,17 @@ class Visit:
             return {"scenario": trace.document["scenario"], "trace": trace.document}
         return {"scenario": scenario_from(data, Path(), name).raw}
 
-    async def _run(self, scenario: Scenario, hear: Hear) -> Run:
+    async def _run(self, scenario: Scenario, hear: Hear) -> tuple[Run, str | None]:
         refuse_too_large(scenario)
-        going = RunInSteps(ground_in_tab(scenario, self._call))
-        tally = Tally(scenario)
+        try:
+            return await self._driven(ground_in_tab(scenario, self._call), hear), None
+        except CardLost as lost:
+            self._call("end", "[]")
+            ground = ground_in_tab(scenario, self._call, on_card=False)
+            return await self._driven(ground, hear), str(lost)
+
+    async def _driven(self, ground: Ground, hear: Hear) -> Run:
+        going, tally = RunInSteps(ground), Tally(ground.scenario)
         turn = time.perf_counter()
         for report in going:
             progress = tally.add(report)
@@ -89,6 +107,19 @@ class Visit:
                     raise Stopped
                 turn = time.perf_counter()
         return going.run()
+
+
+def waited_for(later: Any) -> str:
+    """What a promise of JavaScript's brings. Raises CardLost where the graphics card went away."""
+    from pyodide.ffi import JsException, run_sync  # type: ignore[import-not-found]  # in a tab alone
+
+    try:
+        found: str = run_sync(later)
+    except JsException as error:
+        if error.name == "CardLost":
+            raise CardLost(error.message) from None
+        raise
+    return found
 
 
 def scenario_of(given: Any) -> Scenario:

@@ -11,78 +11,49 @@ export class Pool {
     /** Numbers of a slot: one position's K, or V, in one layer. */
     this.slotSize = kvHeads * headDim;
     this.blockNumbers = blockSize * this.slotSize;
-    /** From one half (K or V) of a layer to the next. */
+    /** Numbers of a layer's K, or of its V. */
     this.halfNumbers = blocks * this.blockNumbers;
     this.data = new Float32Array(layers * 2 * this.halfNumbers);
   }
 
-  /** Where K (half 0) or V (half 1) of a layer begins in `data`. */
-  half(layer, half) {
-    return (2 * layer + half) * this.halfNumbers;
-  }
-
-  /** The numbers of `count` slots of a block from `slot` on, of one half of a layer (a view). */
-  slots(layer, half, block, slot, count) {
-    const from = this.half(layer, half) + block * this.blockNumbers + slot * this.slotSize;
+  /** The numbers of `count` slots of a block from `slot` on, of half `at` (0: K of layer 0, 1: its V). */
+  slots(at, block, slot, count) {
+    const from = at * this.halfNumbers + block * this.blockNumbers + slot * this.slotSize;
     return this.data.subarray(from, from + count * this.slotSize);
-  }
-
-  /** CRC-32 of the bytes of a block's first `length` slots: every layer, K and V. */
-  checksum(block, length) {
-    let crc = 0;
-    for (let layer = 0; layer < this.layers; layer += 1) crc = this.#layerChecksum(layer, block, length, crc);
-    return crc;
-  }
-
-  /** The same for each layer. */
-  fingerprint(block, length) {
-    return Array.from({ length: this.layers }, (_, layer) => this.#layerChecksum(layer, block, length, 0));
-  }
-
-  #layerChecksum(layer, block, length, before) {
-    const k = crc32(this.slots(layer, 0, block, 0, length), before);
-    return crc32(this.slots(layer, 1, block, 0, length), k);
   }
 
   /** A copy of the values of some slots: for each layer K, then V. */
   values(block, slot, count) {
-    const numbers = count * this.slotSize;
-    const copy = new Float32Array(this.layers * 2 * numbers);
-    for (let at = 0; at < 2 * this.layers; at += 1) {
-      copy.set(this.slots(at >> 1, at & 1, block, slot, count), at * numbers);
-    }
+    const copy = new Float32Array(this.layers * 2 * count * this.slotSize);
+    this.each((at) => copy.set(this.slots(at, block, slot, count), at * count * this.slotSize));
     return copy;
   }
+
+  /** Put such values back. */
+  put(values, block, slot, count) {
+    const size = count * this.slotSize;
+    this.each((at) => this.slots(at, block, slot, count).set(values.subarray(at * size, (at + 1) * size)));
+  }
+
+  /** `work(at)` for each layer's K and V. */
+  each(work) {
+    for (let at = 0; at < 2 * this.layers; at += 1) work(at);
+  }
 }
 
-/** Every layer, K and V, block by block. Throws for a block that a pool lacks, before anything moves. */
+/** Every layer, K and V, block by block. */
 export function copyBlocks(source, target, pairs) {
+  refuseBlocks(source, target, pairs);
   for (const [from, to] of pairs) {
-    refuseBlock(source, from);
-    refuseBlock(target, to);
+    source.each((at) => target.slots(at, to, 0, target.blockSize).set(source.slots(at, from, 0, source.blockSize)));
   }
+}
+
+/** Throws for a block that a pool lacks, before anything moves. */
+export function refuseBlocks(source, target, pairs) {
   for (const [from, to] of pairs) {
-    for (let at = 0; at < 2 * source.layers; at += 1) {
-      const numbers = source.slots(at >> 1, at & 1, from, 0, source.blockSize);
-      target.slots(at >> 1, at & 1, to, 0, target.blockSize).set(numbers);
+    for (const [pool, block] of [[source, from], [target, to]]) {
+      if (!(block >= 0 && block < pool.blocks)) throw new Error(`block ${block} is not one of the pool's ${pool.blocks}`);
     }
   }
-}
-
-function refuseBlock(pool, block) {
-  if (!(block >= 0 && block < pool.blocks)) throw new Error(`block ${block} is not one of the pool's ${pool.blocks}`);
-}
-
-const TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
-  let value = byte;
-  for (let bit = 0; bit < 8; bit += 1) value = value & 1 ? (value >>> 1) ^ 0xedb88320 : value >>> 1;
-  return value;
-});
-
-/** CRC-32 (as in zlib) of an array's bytes, going on from `before`. */
-export function crc32(values, before = 0) {
-  const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-  let crc = ~before;
-  for (let at = 0; at < bytes.length; at += 1) crc = TABLE[(crc ^ bytes[at]) & 255] ^ (crc >>> 8);
-  return ~crc >>> 0;
 }

@@ -40,7 +40,7 @@ export class Model {
     const count = rows.length;
     const x = new Float32Array(count * hidden);
     rows.forEach(({ token }, row) => {
-      x.set(this.embedding.subarray(token * hidden, (token + 1) * hidden), row * hidden);
+      x.set(rowOf(this.embedding, token, hidden), row * hidden);
     });
     const normed = new Float32Array(count * hidden);
     const q = new Float32Array(count * heads * headDim);
@@ -57,7 +57,10 @@ export class Model {
       multiply(normed, layer.v, count, hidden, v);
       this.#turn(q, rows, heads);
       this.#turn(k, rows, kvHeads);
-      rows.forEach(({ slot }, row) => write(pool, at, slot, k, v, row));
+      rows.forEach(({ block, offset }, row) => {
+        pool.slots(2 * at, block, offset, 1).set(rowOf(k, row, pool.slotSize));
+        pool.slots(2 * at + 1, block, offset, 1).set(rowOf(v, row, pool.slotSize));
+      });
       rows.forEach((one, row) => this.#attend(q, one, row, at, pool, attended));
       multiply(attended, layer.o, count, heads * headDim, out);
       add(x, out);
@@ -76,7 +79,7 @@ export class Model {
   logits(states, row) {
     const { hidden, vocab } = this.shape;
     const logits = new Float32Array(vocab);
-    multiply(states.subarray(row * hidden, (row + 1) * hidden), this.embedding, 1, hidden, logits);
+    multiply(rowOf(states, row, hidden), this.embedding, 1, hidden, logits);
     return logits;
   }
 
@@ -103,8 +106,8 @@ export class Model {
   /** softmax(q K^T / sqrt(d)) V of one row over its positions so far, gathered through its table. */
   #attend(q, { position, table }, row, layer, pool, out) {
     const { heads, kvHeads, headDim } = this.shape;
-    const { data, blockSize, slotSize } = pool;
-    const [keys, values] = [pool.half(layer, 0), pool.half(layer, 1)];
+    const { data, blockSize, slotSize, halfNumbers } = pool;
+    const [keys, values] = [2 * layer * halfNumbers, (2 * layer + 1) * halfNumbers];
     const scale = 1 / Math.sqrt(headDim);
     const scores = new Float64Array(position + 1);
     const starts = Int32Array.from(scores, (_, p) => (table[Math.floor(p / blockSize)] * blockSize + (p % blockSize)) * slotSize);
@@ -130,21 +133,18 @@ export class Model {
   }
 }
 
-/** Every token of the shares with its position, its slot in the pool and its request's table. */
+/** Every token of the shares with its position, its place and slot in the pool and its request's table. */
 export function rowsOf(shares, blockSize) {
   return shares.flatMap(({ tokens, start, table }) =>
     tokens.map((token, at) => {
       const position = start + at;
-      return { token, position, table, slot: table[Math.floor(position / blockSize)] * blockSize + (position % blockSize) };
+      const [block, offset] = [table[Math.floor(position / blockSize)], position % blockSize];
+      return { token, position, table, block, offset, slot: block * blockSize + offset };
     }),
   );
 }
 
-function write(pool, layer, slot, k, v, row) {
-  const size = pool.slotSize;
-  pool.data.set(k.subarray(row * size, (row + 1) * size), pool.half(layer, 0) + slot * size);
-  pool.data.set(v.subarray(row * size, (row + 1) * size), pool.half(layer, 1) + slot * size);
-}
+const rowOf = (x, row, size) => x.subarray(row * size, (row + 1) * size);
 
 function add(x, y) {
   for (let i = 0; i < x.length; i += 1) x[i] += y[i];

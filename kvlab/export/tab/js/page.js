@@ -132,7 +132,8 @@ async function run(scenario) {
   lab.ran = scenario;
   window.kvlab.shown = made.summary;
   const { device_name: device } = made.trace.run;
-  show(made.trace, t("ran", { device, steps: made.trace.steps.length, seconds: made.summary.seconds.toFixed(2) }));
+  const said = t("ran", { device, steps: made.trace.steps.length, seconds: number(made.summary.seconds, 2) });
+  show(made.trace, made.card_lost ? `${t("card_lost", { text: made.card_lost })} ${said}` : said);
   tell();
 }
 

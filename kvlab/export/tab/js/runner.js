@@ -3,29 +3,26 @@
  * and measured numbers cross to Python (kvlab/export/tab/runner.py), no tensor does.
  */
 import { Pool, copyBlocks } from "./cache.js";
+import { Known, crc32, fingerprint } from "./measure.js";
 import { rowsOf } from "./model.js";
-import { logprob, select } from "./sampler.js";
+import { chosen } from "./sampler.js";
 
 export class Runner {
-  /** `sizes`: {numBlocks, blockSize, hostBlocks, keepsOverwritten}; the last for the unsafe lesson. */
+  /** `keepsOverwritten` is for the unsafe lesson: what a batch writes over is kept until the next. */
   constructor(model, { numBlocks, blockSize, hostBlocks, keepsOverwritten }) {
     this.model = model;
     this.pool = new Pool(model.shape, numBlocks, blockSize);
     this.host = new Pool(model.shape, hostBlocks, blockSize);
     this.keepsOverwritten = keepsOverwritten;
     this.overwritten = [];
-    /** Values that each request had, by id and position, for `written`. */
-    this.known = new Map();
+    this.known = new Known();
   }
 
-  /**
-   * Process a batch of {tokens, start, table, sampling}; for each sampling, in order, [token, logprob or
-   * null]. What lay in the slots is kept first, where the lesson asks for it.
-   */
+  /** Process a batch of {tokens, start, table, sampling}; for each sampling, in order, [token, logprob or
+   * null]. */
   execute(batch) {
     if (this.keepsOverwritten) {
-      this.overwritten = rowsOf(batch, this.pool.blockSize).map(({ slot }) => {
-        const [block, offset] = [Math.floor(slot / this.pool.blockSize), slot % this.pool.blockSize];
+      this.overwritten = rowsOf(batch, this.pool.blockSize).map(({ block, offset }) => {
         return { block, offset, values: this.pool.values(block, offset, 1) };
       });
     }
@@ -33,12 +30,7 @@ export class Runner {
     let end = 0;
     return batch.flatMap(({ tokens, sampling }) => {
       end += tokens.length;
-      if (!sampling.length) return [];
-      const logits = this.model.logits(states, end - 1);
-      return sampling.map((how) => {
-        const token = select(logits, how);
-        return [token, how.logprobs ? logprob(logits, token) : null];
-      });
+      return sampling.length ? chosen(this.model.logits(states, end - 1), sampling) : [];
     });
   }
 
@@ -46,12 +38,8 @@ export class Runner {
     copyBlocks(this.pool, this.host, pairs);
     if (!beforeLastWrite) return;
     const stored = new Map(pairs);
-    const size = this.host.slotSize;
     for (const { block, offset, values } of this.overwritten) {
-      if (!stored.has(block)) continue;
-      for (let at = 0; at < 2 * this.host.layers; at += 1) {
-        this.host.slots(at >> 1, at & 1, stored.get(block), offset, 1).set(values.subarray(at * size, (at + 1) * size));
-      }
+      if (stored.has(block)) this.host.put(values, stored.get(block), offset, 1);
     }
   }
 
@@ -65,77 +53,26 @@ export class Runner {
 
   /** For each [block, slots in use] a checksum of each layer's bytes. */
   fingerprints(blocks) {
-    return blocks.map(([block, length]) => this.pool.fingerprint(block, length));
+    return blocks.map(([block, length]) => fingerprint(this.pool.values(block, 0, length), this.pool.layers));
   }
 
+  /** For each [block, slots in use] one of all layers' bytes. */
   checksums(blocks) {
-    return blocks.map(([block, length]) => this.pool.checksum(block, length));
+    return blocks.map(([block, length]) => crc32(this.pool.values(block, 0, length)));
   }
 
-  /**
-   * Positions `first` to `last` of a request, just written from `slot` of a block on: the Euclidean norm
-   * of their K and of their V for each layer and, where the request had them all before and `rebuilt`,
-   * the largest difference of K and of V to those.
-   */
+  /** What is measured of a request's positions `first` to `last`, just written from `slot` of a block on. */
   written(id, block, slot, first, last, rebuilt) {
     const count = last - first + 1;
-    const numbers = count * this.pool.slotSize;
-    const values = this.pool.values(block, slot, count);
-    const halves = Array.from({ length: 2 * this.pool.layers }, (_, at) => values.subarray(at * numbers, (at + 1) * numbers));
-    const norms = halves.map((half) => Math.sqrt(half.reduce((sum, value) => sum + value * value, 0)));
-    const known = this.known.get(id) ?? this.known.set(id, new Map()).get(id);
-    const before = Array.from({ length: count }, (_, place) => known.get(first + place));
-    const found = { k_norm: norms.filter((_, at) => at % 2 === 0), v_norm: norms.filter((_, at) => at % 2) };
-    if (rebuilt && before.every(Boolean)) found.max_diff = largestDifferences(halves, before, this.pool.slotSize);
-    for (let place = 0; place < count; place += 1) known.set(first + place, this.pool.values(block, slot + place, 1));
-    return found;
+    return this.known.written(id, this.pool.values(block, slot, count), this.pool.layers, first, count, rebuilt);
   }
 
   forget(id) {
-    this.known.delete(id);
+    this.known.forget(id);
   }
 
-  /**
-   * Seconds of a pass over `tokens` positions, of one over a single position, and of copying `blocks`
-   * blocks out and in, in pools of their own: medians of three after a warm-up.
-   */
-  timed(tokens, blocks) {
-    const { blockSize } = this.pool;
-    const needed = Math.max(blocks, Math.ceil(tokens / blockSize));
-    const scratch = new Runner(this.model, { numBlocks: needed, blockSize, hostBlocks: blocks, keepsOverwritten: false });
-    const table = Array.from({ length: needed }, (_, block) => block);
-    const prompt = Array.from({ length: tokens }, (_, place) => place % this.model.shape.vocab);
-    const pairs = table.slice(0, blocks).map((block) => [block, blocks - 1 - block]);
-    const pass = (some) => scratch.execute([{ tokens: some, start: 0, table, sampling: [] }]);
-    return {
-      pass: median(() => pass(prompt)),
-      row: median(() => pass(prompt.slice(0, 1))),
-      out: median(() => scratch.copyOut(pairs, false)),
-      in: median(() => scratch.copyIn(pairs)),
-    };
+  /** Give the memory back. */
+  end() {
+    this.pool = this.host = this.known = null;
   }
-}
-
-/** Seconds of some work, never 0: a browser's clock moves in steps. */
-function median(work) {
-  const taken = Array.from({ length: 4 }, () => {
-    const began = performance.now();
-    work();
-    return Math.max(performance.now() - began, 0.005) / 1000;
-  });
-  return taken.slice(1).sort((a, b) => a - b)[1];
-}
-
-/** Of K and of V, between values by layer and half and those before, one array a slot. */
-function largestDifferences(halves, before, slotSize) {
-  const largest = { k: 0, v: 0 };
-  halves.forEach((half, at) => {
-    const name = at % 2 ? "v" : "k";
-    before.forEach((old, place) => {
-      for (let i = 0; i < slotSize; i += 1) {
-        largest[name] = Math.max(largest[name], Math.abs(half[place * slotSize + i] - old[at * slotSize + i]));
-      }
-    });
-  });
-  return largest;
 }

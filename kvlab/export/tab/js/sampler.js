@@ -1,12 +1,20 @@
 /** Selecting the next token from logits; kvlab/runtime/sampler.py, rule for rule. */
 
+/** For each sampling of a row of logits [token, its log-probability where asked for, else null]. */
+export function chosen(logits, samplings) {
+  return samplings.map((sampling) => {
+    const token = select(logits, sampling);
+    return [token, sampling.logprobs ? logprob(logits, token) : null];
+  });
+}
+
 /**
  * The token of one sampling {temperature, topP, topK, drawn}. Temperature 0 takes the highest logit, the
  * lowest id among equals. Otherwise `drawn`, a uniform number from [0, 1) that Python's generator made
  * from (seed, position), goes through the cumulative distribution of softmax(logits / temperature), cut
  * to the topK most likely tokens and then to the smallest set whose probability reaches topP.
  */
-export function select(logits, { temperature, topP, topK, drawn }) {
+function select(logits, { temperature, topP, topK, drawn }) {
   if (!temperature) return highest(logits);
   const top = logits[highest(logits)];
   const weights = Float64Array.from(logits, (logit) => Math.exp((logit - top) / temperature));
@@ -26,7 +34,7 @@ export function select(logits, { temperature, topP, topK, drawn }) {
 }
 
 /** Natural log of the model's own probability of `token`: before temperature and cuts. */
-export function logprob(logits, token) {
+function logprob(logits, token) {
   const top = logits[highest(logits)];
   const total = logits.reduce((sum, logit) => sum + Math.exp(logit - top), 0);
   return Math.fround(logits[token] - top - Math.log(total));

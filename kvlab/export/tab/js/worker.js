@@ -4,6 +4,7 @@
  * In:  {load: sizes}, then {id, method, given}, and {stop: id} while that is answered.
  * Out: {loaded: bytes, of: bytes}, {ready: true} or {broken: text}; {id, progress}, {id, answer}.
  */
+import { Card } from "./gpu.js";
 import { Tab } from "./tab.js";
 
 const HERE = new URL("./", import.meta.url);
@@ -11,6 +12,8 @@ const PYTHON = new URL("pyodide/", HERE).href;
 const ENTRY = "kvlab.export.tab.visit";
 /** A table of packages; there is none to be had, and none is asked for. */
 const NO_PACKAGES = { info: { abi_version: "2026_0", arch: "wasm32", platform: "emscripten_5_0_3", python: "3.14.2" }, packages: {} };
+/** Python waits for the graphics card by this (JSPI); a browser without it computes in plain JavaScript. */
+const CAN_WAIT = "Suspending" in WebAssembly;
 
 let visit = null;
 let stopped = null;
@@ -37,8 +40,9 @@ async function load(sizes) {
     const weights = got("story/model.safetensors").then((file) => file.arrayBuffer());
     const archive = got("python.zip").then((file) => file.arrayBuffer());
     const python = startPython(got);
+    const card = CAN_WAIT ? await Card.find() : null;
     const [config, tokenizer] = await Promise.all(texts);
-    const tab = new Tab({ config, tokenizer, weights: await weights });
+    const tab = new Tab({ config, tokenizer, weights: await weights, card });
     const py = await python;
     py.unpackArchive(new Uint8Array(await archive), "zip", { extractDir: "/lab" });
     py.runPython("import sys; sys.path.insert(0, '/lab')");
