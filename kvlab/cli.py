@@ -377,15 +377,18 @@ def lab(port: Port = None, no_browser: NoBrowser = False, verbose: Verbose = Fal
 )
 def suite_command(
     context: typer.Context,
+    long: Annotated[
+        bool, typer.Option("--long", help="Also what takes minutes, as in CI.")
+    ] = False,
     full: Annotated[
-        bool,
-        typer.Option("--full", help="Also what needs a network, large weights or over a minute."),
+        bool, typer.Option("--full", help="All: also what needs a network or large weights.")
     ] = False,
 ) -> None:
     """Run the suite: ruff, mypy, pytest. Further arguments go to pytest."""
     from kvlab.launcher.suite import run_suite
 
-    raise typer.Exit(run_suite(ROOT, context.args, full))
+    more = [name for name, wanted in (("--long", long), ("--full", full)) if wanted]
+    raise typer.Exit(run_suite(ROOT, context.args, more))
 
 
 def main(arguments: Sequence[str]) -> int:

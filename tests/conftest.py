@@ -36,15 +36,18 @@ LOCAL = re.compile(r"^((https?|wss?)://(127\.0\.0\.1|localhost)(:\d+)?/|blob:|da
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--full", action="store_true", help="also run the tests marked full")
+    parser.addoption("--long", action="store_true", help="also run the tests marked long")
+    parser.addoption("--full", action="store_true", help="all of them: also those marked full")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--full"):
-        left_out = [item for item in items if item.get_closest_marker("full")]
-        if left_out:
-            config.hook.pytest_deselected(items=left_out)
-            items[:] = [item for item in items if not item.get_closest_marker("full")]
+    chosen = {"full": config.getoption("--full")}
+    chosen["long"] = chosen["full"] or config.getoption("--long")
+    out = [name for name, wanted in chosen.items() if not wanted]
+    left_out = [item for item in items if any(map(item.get_closest_marker, out))]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
     if any(item.get_closest_marker("cuda") for item in items) and not _cuda():
         for item in items:
             if item.get_closest_marker("cuda"):

@@ -49,9 +49,10 @@ class Counts:
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
 
-def run_suite(root: Path, arguments: Sequence[str], full: bool) -> int:
-    """Every stage, whatever the ones before it said. Returns 0 when all passed, else 1. The last
-    line that it prints is the tests' count."""
+def run_suite(root: Path, arguments: Sequence[str], more: Sequence[str]) -> int:
+    """Every stage, whatever the ones before it said. `arguments` of pytest say which tests; without
+    any it is all of them, and `more` says which marked ones besides (`--long`, `--full`). Returns 0
+    when all passed, else 1. The last line that it prints is the tests' count."""
     import pytest
 
     browser = find_chromium() or fetch_chromium()
@@ -70,7 +71,7 @@ def run_suite(root: Path, arguments: Sequence[str], full: bool) -> int:
         if subprocess.run([sys.executable, "-m", *stage], cwd=root, check=False).returncode:
             failed.append(" ".join(stage))
     counts = Counts()
-    options = [*(["--full"] if full else []), *([] if arguments else in_parallel())]
+    options = [*more, *([] if arguments else in_parallel())]
     print(f"$ pytest {' '.join([*options, *arguments])}", flush=True)
     os.chdir(root)
     if pytest.main([f"--rootdir={root}", *options, *arguments], plugins=[counts]):

@@ -12,7 +12,7 @@ from kvlab.cli import main
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's smaps_rollup")
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_a_live_run_costs_more_than_a_page(capsys: pytest.CaptureFixture[str]):
     assert main(["bench", "kernel", "--count", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()[1:]

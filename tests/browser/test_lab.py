@@ -180,8 +180,8 @@ def keeps_its_keys(page: Page, player: Locator) -> None:
     "mode",
     [
         "full",
-        pytest.param("defer", marks=pytest.mark.full),
-        pytest.param("contentVisibility", marks=pytest.mark.full),
+        pytest.param("defer", marks=pytest.mark.long),
+        pytest.param("contentVisibility", marks=pytest.mark.long),
     ],
 )
 def test_notebook_02_runs_and_can_be_stepped_through(new_page, lab, trouble, mode):

@@ -242,7 +242,7 @@ def test_broken_orderings_damage_values_and_nothing_else(work: Workload) -> None
     assert (state.free, state.host_free) == (work.config.num_blocks, work.config.host_blocks)
 
 
-@pytest.mark.full
+@pytest.mark.long
 @profile(2_000)
 @given(workloads())
 def test_many_random_workloads(work: Workload) -> None:

@@ -100,7 +100,7 @@ def test_soak(number: int) -> None:
     check_nothing_is_left(engine)
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(len(SOAKED)))
 def test_soak_long(number: int) -> None:
     """100,000 steps in all, about a minute."""

@@ -73,7 +73,7 @@ def test_equals_the_reference(ask: Any, case: dict[str, Any]) -> None:
     check(ask, case)
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.parametrize("case", REST, ids=name_of)
 def test_equals_the_reference_in_every_other_combination(ask: Any, case: dict[str, Any]) -> None:
     check(ask, case)

@@ -15,7 +15,7 @@ SHARED_MEMORY = 99 * 1024
 """Bytes that a program can have on every GPU from compute capability 8.0 on."""
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.parametrize("capability", ["80", "90"])
 def test_every_kernel_compiles(capability: str, tmp_path: Path) -> None:
     pytest.importorskip("triton")

@@ -24,7 +24,7 @@ TOLERANCE = 1e-4
         {"lengths": [5, 9, 1], "qk_norm": True, "biases": True, "block_size": 3},
         pytest.param(
             {"lengths": [200, 3, 140, 7, 1, 1, 2, 2, 31], "steps": 4, "head_dim": 64},
-            marks=pytest.mark.full,
+            marks=pytest.mark.long,
         ),
     ],
     ids=["padded", "one", "norms-and-biases", "many"],
@@ -38,7 +38,7 @@ def test_equals_the_plain_model(ask: Any, case: dict[str, Any]) -> None:
     assert found["strays"] == 0, "a padding row or a wrong slot was written"
 
 
-@pytest.mark.parametrize("method", ["swap", pytest.param("recompute", marks=pytest.mark.full)])
+@pytest.mark.parametrize("method", ["swap", pytest.param("recompute", marks=pytest.mark.long)])
 def test_figure_5_on_the_kernels_gives_the_tokens_of_the_reference(ask: Any, method: str) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     found = ask("figure_5", method=method, device=device, attention="triton", cuda_graphs=True)

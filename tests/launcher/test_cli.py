@@ -128,15 +128,15 @@ def test_nothing_given_is_help_and_status_2(capsys: pytest.CaptureFixture[str]):
 def test_further_arguments_of_test_go_to_pytest(monkeypatch: pytest.MonkeyPatch):
     import kvlab.launcher.suite
 
-    given: list[tuple[list[str], bool]] = []
+    given: list[tuple[list[str], list[str]]] = []
 
-    def run_suite(root: Path, arguments: list[str], full: bool) -> int:
-        given.append((list(arguments), full))
+    def run_suite(root: Path, arguments: list[str], more: list[str]) -> int:
+        given.append((list(arguments), more))
         return 3
 
     monkeypatch.setattr(kvlab.launcher.suite, "run_suite", run_suite)
     assert cli.main(["test", "--full", "tests/launcher", "-k", "stamp", "-x"]) == 3
-    assert given == [(["tests/launcher", "-k", "stamp", "-x"], True)]
+    assert given == [(["tests/launcher", "-k", "stamp", "-x"], ["--full"])]
 
 
 def test_the_doctor_tells_by_its_status_whether_the_lab_can_run(

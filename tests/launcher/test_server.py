@@ -8,13 +8,13 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from waiting import until
 
 from kvlab.server.server import DashboardSettings, _config
 
@@ -90,15 +90,6 @@ def kernels(served: Any) -> list[psutil.Process]:
     return found
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 20) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.2)
-    return what()
-
-
 @pytest.mark.browser
 def test_widgets_work_and_nothing_is_asked_of_other_machines(served: Any, page: Page, trouble: Any):
     page.goto(served.url)
@@ -125,7 +116,7 @@ def test_light_and_dark_follow_the_visitor(
 
     assert look() == (light, scheme == "light")
     page.emulate_media(color_scheme="dark" if scheme == "light" else "light")
-    assert wait_for(lambda: look() == ("false" if light == "true" else "true", scheme == "dark"), 3)
+    until(lambda: look() == ("false" if light == "true" else "true", scheme == "dark"), page)
 
 
 @pytest.mark.browser
@@ -135,7 +126,7 @@ def test_a_closed_page_leaves_no_kernel_behind(served: Any, page: Page):
     page.locator(".mine").wait_for()
     (kernel,) = (one for one in kernels(served) if one not in earlier)
     page.close(run_before_unload=True)
-    assert wait_for(lambda: kernel not in kernels(served))
+    until(lambda: kernel not in kernels(served), page)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +207,7 @@ def test_jupyterlab_opens_on_the_notebooks_without_asking_other_machines(
     assert get(served, "/api/contents")[0] == 403, "it wants its token"
     page.goto(served.url)
     page.locator(".jp-Notebook .jp-MarkdownCell").first.wait_for(timeout=60_000)
-    page.wait_for_timeout(1_000)
+    page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for(timeout=60_000)
     assert page.get_by_text("notified about official").count() == 0
     assert not trouble.outside, trouble
     assert not trouble.console, trouble

@@ -71,7 +71,7 @@ def test_every_stage_is_shown_and_the_last_line_counts(tmp_path: Path):
         (tmp_path / name).write_text(text)
     code = (
         "import sys; from pathlib import Path; from kvlab.launcher.suite import run_suite;"
-        "sys.exit(run_suite(Path(sys.argv[1]), sys.argv[2:], full=False))"
+        "sys.exit(run_suite(Path(sys.argv[1]), sys.argv[2:], []))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path), "-q", "-n", "1", "-p", "no:cacheprovider"],

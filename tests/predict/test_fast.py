@@ -133,7 +133,7 @@ def test_every_step_is_the_engines() -> None:
     assert sum(count > 0 for count in preemptions) > 50
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(20))
 def test_every_step_is_the_engines_thousands(part: int) -> None:
     for seed in range(10_000 + part * 500, 10_500 + part * 500):

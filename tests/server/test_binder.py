@@ -6,12 +6,12 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -71,11 +71,8 @@ def session(tmp_path: Path) -> Iterator[str]:
             env={**os.environ, **own},
         )
     try:
-        end = time.monotonic() + 60
-        while "is running at" not in log.read_text():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.2)
+        until(lambda: process.poll() is not None or "is running at" in log.read_text())
+        assert process.poll() is None, log.read_text()
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
@@ -86,7 +83,7 @@ def session(tmp_path: Path) -> Iterator[str]:
             raise
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.browser
 def test_a_visitor_gets_the_page_and_the_notebooks(
     session: str, new_page: Callable[..., Page], trouble: Any

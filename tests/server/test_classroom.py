@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from apart import run
+from waiting import until
 
 from kvlab.bench.visitor import Visitor, player_of
 from kvlab.errors import BadInput
@@ -39,9 +39,7 @@ def kernels(room: Any) -> list[psutil.Process]:
 
 
 def test_the_terminal_shows_address_token_and_code(room: Any):
-    end = time.monotonic() + 10
-    while "Ctrl-C" not in room.log.read_text() and time.monotonic() < end:
-        time.sleep(0.1)
+    until(lambda: "Ctrl-C" in room.log.read_text())
     lines = room.log.read_text().splitlines()
     assert f"kvlab: the token is {TOKEN}" in lines
     assert "kvlab: 2 seats" in lines
@@ -69,10 +67,7 @@ def test_two_come_a_third_waits_and_a_closed_page_gives_its_seat(room: Any):
         assert (await third.enter()).code == 200, "the seat is free at once"
         await third.connect()
         await third.ask(player_of(await third.widgets()))
-        gone = time.monotonic() + 10
-        while before <= {one.pid for one in kernels(room)}:
-            assert time.monotonic() < gone, "the closed page's kernel is still there"
-            await asyncio.sleep(0.2)
+        await asyncio.to_thread(until, lambda: before - {one.pid for one in kernels(room)})
         assert (await third.fetch(f"/api/kernels/{second.kernel}")).code == 404
         for one in (second, third):
             assert await one.leave() == 204

@@ -8,11 +8,11 @@ import random
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from kvlab.course.chapters import CHAPTERS, METHODS
 from kvlab.draw.controls import bounded_number
@@ -57,10 +57,7 @@ def lab(board: Dashboard) -> Lab:
 
 
 def wait(panel: LivePanel) -> None:
-    end = time.monotonic() + 120
-    while panel.busy:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(lambda: not panel.busy)
 
 
 # Story
@@ -246,7 +243,7 @@ def test_a_failing_run_becomes_a_card(story: Story, caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.ERROR):
         panel.run([load_scenario("figure-1")], broken)
         wait(panel)
-        time.sleep(0.1)
+        until(lambda: story.card.value)
     assert "our fault (RuntimeError)" in story.card.value
     assert "secret detail" not in story.card.value
     assert "secret detail" in caplog.text
@@ -259,7 +256,7 @@ def test_stop_is_answered_at_once_and_drops_the_run(story: Story):
     heard: list[Any] = []
     panel.rest("On show")
     panel.run([endless()], heard.append)
-    time.sleep(0.3)
+    until(lambda: "step" in panel.status.value)
     live = panel.live
     assert live is not None
     panel.stop_pressed(None)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import until
 
 import kvlab.draw
 
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 AXE = Path(kvlab.draw.__file__).parent / "js" / "node_modules" / "axe-core" / "axe.min.js"
+AT_REST = """() => {
+    const seen = document.querySelector(".kvlab-page").outerHTML;
+    const same = globalThis.seenBefore === seen;
+    globalThis.seenBefore = seen;
+    return same && document.getAnimations().every((one) => one.playState !== "running");
+}"""
+"""Whether the page is what it was when this was asked before, and nothing on it moves."""
 PAGES = ("story", "lab", "compare", "cost", "delay")
 
 
@@ -230,7 +238,7 @@ def test_every_page_is_clean_and_fits(new_page, url, trouble, scheme, width):
     page.evaluate("(source) => { (0, eval)(source); }", AXE.read_text("utf-8"))
     for name in PAGES:
         turn(page, name)
-        page.wait_for_timeout(700)
+        until(lambda: page.evaluate(AT_REST), page)
         for what in ("html", ".kvlab-page"):
             wide = page.locator(what).evaluate("el => el.scrollWidth - el.clientWidth")
             assert wide <= 0, (name, what, wide)

@@ -6,12 +6,12 @@ import http.client
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from traitlets.config import Config
+from waiting import until
 
 from kvlab.server.extension import configure
 
@@ -42,11 +42,8 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
             stderr=subprocess.STDOUT,
         )
     try:
-        end = time.monotonic() + 60
-        while "is running at" not in log.read_text():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.1)
+        until(lambda: process.poll() is not None or "is running at" in log.read_text())
+        assert process.poll() is None, log.read_text()
         yield port
     finally:
         process.kill()

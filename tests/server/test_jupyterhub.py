@@ -10,7 +10,6 @@ import site
 import socket
 import subprocess
 import sys
-import time
 import venv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from waiting import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -112,11 +112,8 @@ def hub(
             stderr=subprocess.STDOUT,
         )
     try:
-        end = time.monotonic() + 90
-        while "JupyterHub is now running" not in log.read_text():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.2)
+        until(lambda: process.poll() is not None or "JupyterHub is now running" in log.read_text())
+        assert process.poll() is None, log.read_text()
         yield Hub(front, process, log)
     finally:
         ours = [process, *process.children(recursive=True)]

@@ -205,7 +205,7 @@ def test_a_killed_server_takes_its_kernels_along_and_the_next_one_cleans_up(
     assert [*tmp_path.glob(f"{PREFIX}*")] == []
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_a_request_whose_head_never_ends_is_closed(serve: Callable[..., Any]):
     served = serve("serve", "--class", "1", "--heated", "0", "--token", "none")
     with socket.create_connection(("127.0.0.1", served.port)) as slow:

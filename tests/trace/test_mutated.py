@@ -145,7 +145,7 @@ def test_the_quick_look_accepts_nothing_that_the_schema_does_not() -> None:
     assert verdicts == {True, False}
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_many_changes(name: str) -> None:
     for seed in range(2_000):
