@@ -22,7 +22,10 @@ FREE_ORDERS = ("head_first", "tail_first")
 ALLOCATIONS = ("on_demand", "reserve_max")
 ADMISSIONS = ("whole_sequence", "first_chunk")
 UNSAFE = ("write_before_copy_out", "reuse_before_copied", "read_before_copy_in")
-PRESETS = ("vllm_v1",)
+ENGINE_PRESETS: dict[str, dict[str, str]] = {
+    "vllm_v1": {"victim": "newest", "free_order": "vllm_v1", "admission": "whole_sequence"}
+}
+"""Settings that a scenario's `preset` brings together; a key given beside it wins."""
 
 MOST_BLOCKS = 1_000_000
 MOST_BLOCK_SIZE = 4_096
@@ -55,6 +58,7 @@ class EngineConfig:
     admission: str = "whole_sequence"
     copy_blocks_per_step: int | None = None
     async_scheduling: bool = False  # a step is decided before the one before it has ended
+    preempt_for_priority: bool = False
     unsafe: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -68,14 +72,19 @@ class EngineConfig:
         _choice("method", self.method, METHODS)
         if not callable(self.victim):
             _choice("victim", self.victim, VICTIMS)
-        _choice("free_order", self.free_order, (*FREE_ORDERS, *PRESETS))
+        _choice("free_order", self.free_order, (*FREE_ORDERS, "vllm_v1"))
         _choice("allocation", self.allocation, ALLOCATIONS)
         _choice("admission", self.admission, ADMISSIONS)
-        for name in ("prefix_cache", "async_scheduling"):
+        for name in ("prefix_cache", "async_scheduling", "preempt_for_priority"):
             if not isinstance(getattr(self, name), bool):
                 raise BadInput(f"engine.{name} = {getattr(self, name)!r} must be true or false.")
         for switch in self.unsafe:
             _choice("unsafe", switch, UNSAFE)
+        if self.preempt_for_priority and self.method == "pause_only":
+            raise BadInput(
+                "engine.preempt_for_priority = true cannot go with engine.method = pause_only: a "
+                "pause releases nothing, so nobody could make way."
+            )
         if self.watermark_blocks >= self.num_blocks:
             raise BadInput(
                 f"engine.watermark_blocks = {self.watermark_blocks} must be less than "

@@ -180,7 +180,8 @@ class BlockCopied(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forked(Event):
-    """One more sample of `parent`'s prompt runs: it shares all blocks (`refs` references each)."""
+    """One more sample of `parent`'s prompt runs: it shares all blocks (`refs` references each). One
+    without blocks waits, since the batch has no place for it."""
 
     id: str
     parent: str
@@ -215,8 +216,9 @@ class BlockReleased(Event):
 class Preempted(Event):
     """A running request lost its place in the batch.
 
-    `need_of` is the request that needed a block (None: an action asked for it). `victim` is the
-    policy that chose it (`action`: a scenario named it), with the sentence key `why`. `method` is
+    `need_of` is the request that needed a block, or waits with a better priority (None: an action
+    asked for it). `victim` is the policy that chose it (`action`: a scenario named it; `priority`:
+    it made way), with the sentence key `why`. `method` is
     what is tried (a CopyFailed says that it broke off); where the engine's method cannot be had,
     `fallback` says why (host_full). `reclaimable` of its `held` blocks become free. By swap, `stays`
     of them are kept: others hold them, too.

@@ -47,6 +47,7 @@ class Forks:
         fork = parent.fork(number)
         self._of.setdefault(parent.id, []).append(fork)
         self._register(fork)
-        self._kv.share_table(parent, fork)
-        self._scheduler.join_after(parent, fork)
+        siblings = self._of[parent.id]
+        self._kv.share_table(parent, fork, blocks=self._scheduler.places > 0)
+        self._scheduler.join_after(fork, parent, siblings)
         return fork

@@ -184,9 +184,12 @@ class KVCacheManager:
             )
         )
 
-    def share_table(self, parent: Request, fork: Request) -> None:
-        """A fork starts with the parent's blocks; whoever writes into a shared one copies it first."""
-        fork.table = parent.table[: self.config.blocks_for(parent.computed)]
+    def share_table(self, parent: Request, fork: Request, *, blocks: bool) -> None:
+        """A fork starts with the parent's blocks; whoever writes into a shared one copies it first.
+        Without `blocks` it has none: it has to wait."""
+        if blocks:
+            fork.table = parent.table[: self.config.blocks_for(parent.computed)]
+            fork.computed, fork.hashed_blocks = parent.computed, parent.hashed_blocks
         self.pool.share(fork.table)
         self._log.record(
             Forked(

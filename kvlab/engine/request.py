@@ -65,7 +65,7 @@ class Request:
     stop: tuple[str | int, ...] = ()
     ignore_eos: bool = True
 
-    state: RequestState = RequestState.PENDING
+    state: RequestState = field(default=RequestState.PENDING, init=False)
     history: list[int] = field(init=False)
     computed: int = field(default=0, init=False)
     ever_computed: int = field(default=0, init=False)  # positions below were computed at least once
@@ -133,8 +133,7 @@ class Request:
             stop=self.stop,
             ignore_eos=self.ignore_eos,
         )
-        fork.computed, fork.ever_computed = self.computed, self.ever_computed
-        fork.hashed_blocks = self.hashed_blocks
+        fork.ever_computed = self.ever_computed
         fork.prefix_hashes = self.prefix_hashes[: self.hashed_blocks]
         return fork
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kvlab.engine import pause_only
+from kvlab.engine import pause_only, priority
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.event_log import EventLog
 from kvlab.engine.events import Admitted, BlockNeeded, Finished, Paused, Stalled, Unscheduled
@@ -192,6 +192,8 @@ class Scheduler:
             for request in self.running
             if request.state in PREEMPTIBLE and self.kv.pool.reclaimable(request.table)
         ]
+        if self.config.preempt_for_priority:
+            able = priority.not_better(in_need, able)
         return [] if able == [in_need] and self.swap.in_flight else able
 
     def _choose(self, in_need: Request, candidates: list[Request]) -> tuple[Request, str]:
@@ -287,13 +289,31 @@ class Scheduler:
             at += 1
         self.waiting.insert(at, request)
 
-    def join_after(self, parent: Request, fork: Request) -> None:
-        """A fork runs from the next step on, right after its parent and its earlier siblings."""
-        at = self.running.index(parent) + 1
-        while at < len(self.running) and self.running[at].id.startswith(f"{parent.id}."):
+    def join_after(self, fork: Request, parent: Request, siblings: Sequence[Request]) -> None:
+        """A fork runs from the next step on, right after its parent and its earlier siblings; one that
+        the batch has no place for waits, at the front like a preempted request."""
+        if fork.table:
+            at, queue = self.running.index(parent) + 1, self.running
+            fork.state = RequestState.RUNNING
+        else:
+            at, queue = 0, self.waiting
+            while at < len(queue) and queue[at].priority < fork.priority:
+                at += 1
+            fork.state = RequestState.WAITING
+        while at < len(queue) and queue[at] in siblings:
             at += 1
-        fork.state = RequestState.RUNNING
-        self.running.insert(at, fork)
+        queue.insert(at, fork)
+
+    @property
+    def active(self) -> int:
+        """Requests that take part in the batch: who is paused has no place in it."""
+        return sum(request.state is not RequestState.PAUSED for request in self.running)
+
+    @property
+    def places(self) -> int:
+        """Of the batch, that are free: each that runs needs a token a step at least."""
+        limits = (self.config.max_running, self.config.step_tokens)
+        return min(limit or NO_LIMIT for limit in limits) - self.active
 
     def take_failed_restores(self) -> None:
         """Requests whose swap-in broke off wait again, for recomputation."""
@@ -314,15 +334,17 @@ class Scheduler:
 
     def _admit(self) -> None:
         most = self.config.max_running or NO_LIMIT
-        while self.waiting and self.plan.budget > 0:
+        by_priority = self.config.preempt_for_priority
+        while self.waiting and (self.plan.budget > 0 or (by_priority and self.places <= 0)):
             request = self.waiting[0]
             if never := self.never_fits(request):
                 self.finish(request, "kv_capacity" if request.num_outputs else "rejected", never)
                 continue
             if self.plan.preempted:
                 return self._keep_waiting(request, "preempted_this_step")
-            if len(self.running) >= most:
-                return self._keep_waiting(request, "batch_full")
+            if self.active >= most or self.plan.budget <= 0:
+                self._keep_waiting(request, "batch_full")
+                return self._make_way(request)
             if request.state is RequestState.SWAPPING_OUT:
                 return self._keep_waiting(request, "copy_in_flight")
             enter = self._restore if request.state is RequestState.SWAPPED else self._enter
@@ -345,16 +367,32 @@ class Scheduler:
         if needs + margin <= free:
             return True
         self._keep_waiting(request, "watermark" if needs <= free else "no_room", needs)
+        self._make_way(request)
         return False
+
+    def _make_way(self, request: Request) -> None:
+        """The head of the queue found no place or no room: with preempt_for_priority, running requests
+        of worse priority are preempted for it, if that is enough."""
+        if not self.config.preempt_for_priority or request.state is RequestState.SWAPPING_OUT:
+            return
+        needs, shared = self._needs(request)
+        to_come = self.kv.pool.free + self.swap.blocks_to_come - needs
+
+        def enough(gone: Sequence[Request]) -> bool:
+            active = sum(r.state is not RequestState.PAUSED for r in gone)
+            others = self.active - active
+            margin = self.config.watermark_blocks if others else 0
+            freed = self.kv.held_by_nobody_but([*gone, *self.waiting[1:]]) - set(shared)
+            return self.places + active > 0 and to_come + len(freed) >= margin
+
+        for victim in priority.who_makes_way(request, self.running, enough):
+            self.preempt(victim, need_of=request.id, why="priority")
 
     def _enter(self, request: Request) -> bool:
         """Admit the head of the queue, fresh or for recomputation, if there is room."""
-        shared = self.kv.find_prefix(request)
+        blocks, shared = self._needs(request)
         start = len(shared) * self.config.block_size
-        tokens = self._tokens_for(request, start)
-        gate = start + tokens if self.config.admission == "first_chunk" else len(request.history)
-        positions = self.kv.positions_to_reserve(request, gate)
-        if not self._has_room(request, self.config.blocks_for(positions) - len(shared), shared):
+        if not self._has_room(request, blocks, shared):
             return False
         if request.state is RequestState.WAITING:
             history = len(request.history)
@@ -364,12 +402,23 @@ class Scheduler:
             request.recovering = True
         self._join(request)
         self.kv.share_prefix(request, shared)
-        self._schedule(request, tokens)
+        self._schedule(request, self._tokens_for(request, start))
         return True
+
+    def _needs(self, request: Request) -> tuple[int, list[int]]:
+        """What the head of the queue needs to come in: blocks to take, and blocks to share."""
+        if request.state is RequestState.SWAPPED:
+            return self._blocks_of_history(request) - len(request.table), []
+        shared = self.kv.find_prefix(request)
+        start, gate = len(shared) * self.config.block_size, len(request.history)
+        if self.config.admission == "first_chunk":
+            gate = start + max(1, self._tokens_for(request, start))
+        positions = self.kv.positions_to_reserve(request, gate)
+        return self.config.blocks_for(positions) - len(shared), shared
 
     def _restore(self, request: Request) -> bool:
         """Bring the head of the queue back from the host pool, if there is room for its history."""
-        needs = self._blocks_of_history(request) - len(request.table)
+        needs, _ = self._needs(request)
         readers = self.swap.readers_to_overwrite(needs, self.running, self.plan.batch)
         if not readers and not self._has_room(request, needs):
             return False

@@ -204,6 +204,7 @@ function render({ model, el }) {
           one("admission", admissions, "whole_sequence"),
           of("max_running", words.no_limit),
           of("watermark_blocks", "0"),
+          tick(words.for_priority, Boolean(engine().preempt_for_priority), (on) => (engine().preempt_for_priority = on)),
         ),
         fieldset(
           words.work_group,

@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from kvlab.engine.actions import CHANGEABLE
-from kvlab.engine.config import FREE_ORDERS, METHODS, MOST_BLOCKS, VICTIMS
+from kvlab.engine.config import ENGINE_PRESETS, FREE_ORDERS, METHODS, MOST_BLOCKS, VICTIMS
 from kvlab.errors import BadInput
 from kvlab.runs.run import Run
 from kvlab.runs.scenario import (
     DEFAULTS,
     ENGINE_DEFAULTS,
-    PRESETS,
     REQUEST_DEFAULTS,
     SET,
     Scenario,
@@ -113,7 +112,7 @@ def scenario_of(made: Run | Trace) -> Scenario:
 
 def written(document: dict[str, Any]) -> dict[str, Any]:
     """What a person would write for a scenario with all defaults filled in."""
-    preset = PRESETS.get(document["engine"].get("preset") or "", {})
+    preset = ENGINE_PRESETS.get(document["engine"].get("preset") or "", {})
     engine = without(document["engine"], {**ENGINE_DEFAULTS, **preset})
     top = {key: document[key] for key in document if key not in ("lesson", "engine", "requests")}
     requests = [without(request, REQUEST_DEFAULTS) for request in document["requests"]]

@@ -9,51 +9,33 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from kvlab.engine.actions import Action, SettingChange
-from kvlab.engine.config import MOST_BLOCKS, MOST_SLOTS, EngineConfig
+from kvlab.engine.config import ENGINE_PRESETS, MOST_BLOCKS, MOST_SLOTS, EngineConfig
 from kvlab.engine.policies import VictimFunction, name_of
 from kvlab.engine.request import Request, Sampling
 from kvlab.errors import BadInput, NotSupportedYet
 from kvlab.files.plain_data import parse
 from kvlab.files.schema import check
 
-ENGINE_DEFAULTS: dict[str, Any] = {
-    "host_blocks": 4,
-    "method": "recompute",
-    "victim": "newest",
-    "free_order": "head_first",
-    "prefix_cache": False,
-    "allocation": "on_demand",
-    "preset": None,
-    "step_tokens": None,
-    "chunk_tokens": None,
-    "max_running": None,
-    "watermark_blocks": 0,
-    "admission": "whole_sequence",
-    "copy_blocks_per_step": None,
-    "async_scheduling": False,
-    "unsafe": [],
+
+def defaults_of(of: type, without: Sequence[str] = ()) -> dict[str, Any]:
+    """What a class of settings takes for granted, as a scenario would write it."""
+    defaults = {f.name: f.default for f in fields(of) if f.init and f.default is not MISSING}
+    plain = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()
+    }
+    return {name: value for name, value in plain.items() if name not in without}
+
+
+ENGINE_DEFAULTS: dict[str, Any] = defaults_of(EngineConfig, without=("victim_seed",)) | {
+    "preset": None
 }
-PRESETS: dict[str, dict[str, Any]] = {
-    "vllm_v1": {"victim": "newest", "free_order": "vllm_v1", "admission": "whole_sequence"}
-}
-REQUEST_DEFAULTS: dict[str, Any] = {
-    "arrival_step": 0,
-    "priority": 0,
-    "temperature": 0.0,
-    "top_p": 1.0,
-    "top_k": 0,
-    "seed": 1,
-    "n": 1,
-    "stop": [],
-    "logprobs": False,
-    "ignore_eos": True,
-}
+REQUEST_DEFAULTS: dict[str, Any] = defaults_of(Request) | defaults_of(Sampling)
 DEFAULTS: dict[str, Any] = {
     "title": "",
     "model": "story",
@@ -272,7 +254,7 @@ def scenario_from(raw: dict[str, Any], base: Path, what: str) -> Scenario:
     """Check a raw document and fill in the defaults. Raises BadInput or NotSupportedYet."""
     check(raw, "scenario", what)
     given = raw["engine"]
-    preset = PRESETS.get(given.get("preset") or "", {})
+    preset = ENGINE_PRESETS.get(given.get("preset") or "", {})
     document = {
         **DEFAULTS,
         **copy.deepcopy(raw),

@@ -179,7 +179,8 @@ class EventsChecked:
     def forked(self, event: EventJson) -> None:
         parent = self.state["requests"][event["parent"]]
         need(event["history"] == len(self.asked[event["id"]]["prompt"]), "history is another one")
-        need(event["kv"] == parent["kv"], "kv is not the parent's")
+        kv = parent["kv"] if event["blocks"] else 0
+        need(event["kv"] == kv, "kv is not the parent's")
         need(event["blocks"] == parent["table"][: len(event["blocks"])], "blocks of nobody")
 
     def admitted(self, event: EventJson) -> None:

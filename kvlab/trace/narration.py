@@ -158,6 +158,8 @@ def _variants(event: Event) -> list[str]:
             return [event["action"] if why == "taken" else str(why)]
         case "setting_changed":
             return [event["setting"] if why == "taken" else str(why)]
+        case "forked":
+            return [] if event["blocks"] else ["waits"]
         case "admitted":
             return ["cache"] if event["from_cache"] else []
         case "resumed":
@@ -172,6 +174,7 @@ def _variants(event: Event) -> list[str]:
         case "preempted":
             need_of = event["need_of"]
             whose = "action" if need_of is None else "self" if need_of == event["id"] else "need"
+            whose = "priority" if event["why"] == "priority" else whose
             fallback, shared = event["fallback"], event["stays"]
             more = [*([fallback] if fallback else []), *(["shared"] if shared else [])]
             return [whose, event["method"], *more]

@@ -128,7 +128,7 @@ def block_copied(now: Changes, event: EventJson) -> None:
 
 def forked(now: Changes, event: EventJson) -> None:
     arrived(now, event)
-    now.set_request(event["id"], state="running", kv=event["kv"])
+    now.set_request(event["id"], state="running" if event["blocks"] else "waiting", kv=event["kv"])
     now.append(event["id"], "table", event["blocks"])
     for block in event["blocks"]:
         now.set_block(block, owners=[*now.blocks[block]["owners"], event["id"]])

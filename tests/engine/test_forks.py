@@ -184,3 +184,86 @@ def test_samples_with_the_prefix_cache(on: MakeRunner) -> None:
     record = run(config, [ask("A", 9, 6, n=2, **SEEDED)], runner=on(config))
     assert record.victims
     assert record.from_cache(record.victims[0][1].id) >= 8  # its sibling kept the prompt
+
+
+# Places: a batch with fewer than a request has samples.
+
+
+def test_samples_count_against_max_running() -> None:
+    """n = 4 and two places: two samples run, two wait without KV, at the front of the queue."""
+    config = pool(12, max_running=2)
+    record = run(config, [ask("A", 7, 3, n=4, **SEEDED), ask("B", 3, 2)])
+    assert record.report(1).scheduled == {"A": 7, "B": 3}
+    assert record.state(1).running == ("A", "B")
+    assert record.state(1).waiting == ("A.2", "A.3", "A.4")
+    assert list(record.report(1).emitted) == ["A", "A.2", "A.3", "A.4", "B"]
+    assert all(len({*state.running}) <= 2 for state in record.states)
+    assert [e.blocks for e in record.events("forked")] == [()] * 3
+    assert [record.positions(id) for id in ("A", "A.2", "A.3", "A.4")] == [0, 7, 7, 7]
+    assert all(record.finish(id) == "length" for id in ("A", "A.2", "A.3", "A.4", "B"))
+    assert [record.count("preempted", id) for id in ("A.2", "A.3", "A.4")] == [0, 0, 0]
+
+
+def test_no_sample_runs_and_starves() -> None:
+    """Two tokens a step and four samples: whoever is running is given one in every step."""
+    config = pool(12, step_tokens=2)
+    record = run(config, [ask("A", 4, 6, n=4, **SEEDED)])
+    for step in range(3, record.steps + 1):
+        before = record.state(step - 1)
+        assert set(before.running) <= set(record.report(step).scheduled), step
+    assert all(record.finish(id) == "length" for id in ("A", "A.2", "A.3", "A.4"))
+
+
+def test_a_waiting_sample_finds_its_prompt_in_the_prefix_cache() -> None:
+    config = pool(12, max_running=1, prefix_cache=True)
+    record = run(config, [ask("A", 9, 3, n=2, **SEEDED)])
+    assert record.events("admitted", "A.2")[0].from_cache == 8
+    assert record.positions("A.2") == 1  # the ninth, which lay in A's last block
+
+
+def test_a_sample_without_a_place_may_end_at_once() -> None:
+    record = run(pool(8, max_running=1), [ask("A", 7, 1, n=3)])
+    assert record.report(1).finished == ("A", "A.2", "A.3")
+    assert record.free[-1] == 8
+
+
+# Actions reach all samples that are left.
+
+
+@pytest.mark.parametrize("method", ["recompute", "swap"])
+def test_preempt_reaches_all_samples(method: str) -> None:
+    requests = [ask("A", 6, 6, n=3), ask("B", 3, 9)]
+    record = run(pool(16), requests, [act(3, "preempt", "A", method)])
+    assert [id for _, id, _ in record.preempted] == ["A.3", "A.2", "A"]
+    assert record.state(3).waiting == ("A", "A.2", "A.3")
+    assert record.state(3).running == ("B",)
+
+
+def test_pause_and_resume_reach_all_samples() -> None:
+    requests = [ask("A", 6, 6, n=3), ask("B", 3, 9)]
+    record = run(pool(16), requests, [act(3, "pause", "A"), act(5, "resume", "A")])
+    assert record.state(3).paused == record.state(4).paused == ("A", "A.2", "A.3")
+    assert record.report(4).scheduled == {"B": 1}
+    assert set(record.report(5).scheduled) == {"A", "A.2", "A.3", "B"}
+
+
+def test_an_action_reaches_the_samples_that_are_left() -> None:
+    """A has stopped by itself; what the scenario asks of it is done to A.2."""
+    whole = run(pool(16), [ask("A", 6, 9, n=2)])
+    requests = [ask("A", 6, 9, n=2, stop=(whole.outputs("A")[0],)), ask("B", 3, 9)]
+    actions = [act(3, "pause", "A"), act(4, "resume", "A"), act(5, "preempt", "A")]
+    record = run(pool(16), requests, actions)
+    assert [(e.action, e.why) for e in record.events("action_taken")] == [
+        ("pause", "taken"), ("resume", "taken"), ("preempt", "taken"),
+    ]  # fmt: skip
+    assert record.state(3).paused == ("A.2",)
+    assert [id for _, id, _ in record.preempted] == ["A.2"]
+
+
+def test_the_next_victims_are_all_samples_each_once() -> None:
+    """Pool of 6: A and A.2 hold 3 blocks, B and C 2 each less; C, the newest, would be paused."""
+    requests = [ask("A", 7, 9, n=2), ask("B", 4, 9), ask("C", 4, 3)]
+    record = run(pool(7), requests, [act(2, "next_victim", "A")])
+    named = [(victim.id, victim.why) for _, victim in record.victims if victim.why == "action"]
+    assert named[0] == ("A.2", "action")
+    assert len({id for id, _ in named}) == len(named) <= 2

@@ -39,6 +39,7 @@ ENGINE_DEFAULTS = {
     "admission": "whole_sequence",
     "copy_blocks_per_step": None,
     "async_scheduling": False,
+    "preempt_for_priority": False,
     "unsafe": [],
 }
 REQUEST_DEFAULTS = {

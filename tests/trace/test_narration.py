@@ -46,6 +46,7 @@ CHOICES: dict[str, dict[str, list[Any]]] = {
         "fallback": [None],
         "stays": [0],
     },
+    "forked": {"blocks": [[2, 3], []]},
     "swap_out_finished": {"kv": [0, 8]},
     "swap_in_finished": {"kv": [0, 8]},
     "scheduled": {"tokens": [1, 7], "samples": [True, False], "again": [0]},
@@ -80,6 +81,9 @@ def samples() -> list[dict[str, Any]]:
             for need in (None, "A", "B"):
                 who = {"kind": kind} | base | why | {"need_of": need, "fallback": None, "stays": 0}
                 found += [who | {"fallback": "host_full"}, who | {"method": "swap", "stays": 1}]
+            makes_way = who | {"why": "priority"}  # for B, whoever that is
+            found += [makes_way, makes_way | {"fallback": "host_full"}]
+            found += [makes_way | {"method": "swap", "stays": stays} for stays in (0, 1)]
         if kind == "resumed":
             found.append({"kind": kind} | base | {"why": "swap", "from_cache": 0, "stays": 4})
     return found

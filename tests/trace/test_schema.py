@@ -129,7 +129,7 @@ KEYS = {
     "": "name title model device dtype engine requests actions lesson",
     "engine": "num_blocks block_size host_blocks method victim free_order prefix_cache allocation "
     "preset step_tokens chunk_tokens max_running watermark_blocks admission copy_blocks_per_step "
-    "async_scheduling unsafe",
+    "async_scheduling preempt_for_priority unsafe",
     "requests": "id prompt max_tokens arrival_step priority temperature top_p top_k seed n stop "
     "logprobs ignore_eos",
     "actions": "step abort preempt pause resume next_victim set method",
