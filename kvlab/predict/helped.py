@@ -13,7 +13,7 @@ from kvlab.predict.outcome import DELAYS, predict, relative, statistics
 from kvlab.predict.outcome import delays as delays_of
 from kvlab.predict.plan import Say
 from kvlab.predict.replay import Played
-from kvlab.predict.server import MOST_CARDS, Server
+from kvlab.predict.server import MOST_CARDS, Server, server_of
 from kvlab.predict.workload import Workload
 
 WATERMARK = 0.05
@@ -124,8 +124,6 @@ def changes(server: Server, base: Played) -> list[tuple[str, str, Callable[[], S
 
 
 def _twice(server: Server) -> Server:
-    from kvlab.predict.server import server_of
-
     if server.tp * 2 > MOST_CARDS:
         raise BadInput(f"more than {MOST_CARDS} cards are not predicted")
     twice = server_of(server.card.name, server.model.name, server.tp * 2)
