@@ -119,6 +119,7 @@ def test_another_pool_in_the_form_gives_the_run_of_here(opened: Page, lab: str) 
     opened.evaluate("kvlab.ready")
     opened.get_by_role("button", name="Settings").click()
     opened.get_by_label("blocks in the GPU pool").fill("5")
+    until(opened, "location.hash.includes('s=')")
     opened.get_by_role("button", name="Run", exact=True).click()
     got = shown(opened)
     expected = here(load_scenario("figure-5", ["engine.num_blocks=5"]))
@@ -161,6 +162,14 @@ def test_a_scenario_that_does_not_fit_is_refused_as_here(opened: Page) -> None:
         assert words in said
         assert "\n" not in said
     assert ran(opened, "figure-1")["steps"]
+
+
+def test_what_is_wrong_is_said_at_its_field(opened: Page) -> None:
+    opened.get_by_role("button", name="Settings").click()
+    opened.get_by_label("blocks in the GPU pool").fill("0")
+    opened.get_by_role("button", name="Run", exact=True).click()
+    opened.get_by_role("alert").get_by_text("engine.num_blocks").wait_for()
+    assert opened.get_by_label("blocks in the GPU pool").get_attribute("aria-invalid") == "true"
 
 
 def test_a_long_run_is_stopped_and_the_page_goes_on(context: BrowserContext, lab: str) -> None:

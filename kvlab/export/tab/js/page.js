@@ -11,7 +11,7 @@ const [words, own] = await packedJson(`words-${language}.json`);
 const t = (key, values = {}) => own[key].replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
 engine.tell = loading;
-const lab = { scenario: {}, preset: "", ran: null, player: null, busy: false, resting: "" };
+const lab = { scenario: {}, preset: "", ran: null, source: {}, player: null, busy: false, resting: "" };
 
 // The page's parts.
 
@@ -26,13 +26,10 @@ const fields = h("section", { class: "lab-form" });
 document.documentElement.lang = language;
 document.title = t("title");
 document.querySelector("main").replaceChildren(
-  h("nav", {}, h("a", { href: "index.html" }, t("lessons")), copy),
-  h("h1", {}, t("title")),
-  h("p", { class: "lab-lead" }, t("lead")),
+  h("nav", {}, h("h1", {}, t("title")), h("a", { href: "index.html" }, t("lessons")), copy),
   fields,
-  h("div", { class: "lab-live" }, status, bar, stop),
+  h("div", { class: "lab-live" }, status, bar, stop, note),
   card,
-  note,
   stage,
 );
 
@@ -71,15 +68,13 @@ copy.addEventListener("click", copyLink);
 
 // What the form calls.
 
+/** What was changed is no longer what its name and its lesson say. */
 function edited(scenario) {
-  const changed = JSON.stringify(scenario) !== JSON.stringify(lab.scenario);
-  if (changed && lab.preset) {
-    const { lesson, ...rest } = scenario;
-    lab.scenario = { ...rest, name: "mine", title: "" };
-    lab.preset = "";
-  } else {
-    lab.scenario = scenario;
-  }
+  const changed = JSON.stringify(scenario) !== JSON.stringify(lab.source.scenario);
+  const { lesson, ...rest } = scenario;
+  const renamed = shipped(scenario.name) ? { ...rest, name: "mine", title: "" } : rest;
+  lab.scenario = changed ? renamed : scenario;
+  lab.preset = changed ? "" : lab.source.preset;
   tell();
 }
 
@@ -117,8 +112,19 @@ function save(what) {
   listeners.get("msg:custom")?.({ type: "file", name: `${name}.json`, text: JSON.stringify(document, null, what === "trace" ? 0 : 2) });
 }
 
+/** At the field that a sentence names by its place, `engine.num_blocks` or `requests.B.n`. */
+function mark(text) {
+  const [, key] = text.match(/\bengine\.(\w+)/) ?? [];
+  if (key) return give("faults", { [key]: text });
+  const asked = lab.scenario.requests;
+  const at = Array.isArray(asked) ? asked.findIndex((one) => text.includes(`requests.${one?.id}.`)) : -1;
+  if (at < 0) return undefined;
+  const name = text.split(`requests.${asked[at].id}.`)[1].match(/^\w+/)?.[0];
+  return give("faults", { [`requests.${at}.${name}`]: text });
+}
+
 function put(scenario, preset) {
-  Object.assign(lab, { scenario, preset, ran: null });
+  Object.assign(lab, { scenario, preset, ran: null, source: { scenario, preset } });
   fail("");
   give("given", { scenario, preset, at: (given.given.at ?? 0) + 1 });
   tell();
@@ -127,6 +133,7 @@ function put(scenario, preset) {
 // Running.
 
 async function run(scenario) {
+  give("faults", {});
   const made = await working(() => engine.ask("run", [scenario], progress));
   if (!made) return;
   lab.ran = scenario;
@@ -146,7 +153,11 @@ async function working(work) {
     return await work();
   } catch (error) {
     if (error instanceof Stopped) lab.resting = t("stopped");
-    else fail(error.broken ? t("broken", { text: error.message }) : t("refused", { text: error.message }));
+    else if (error.broken) fail(t("broken", { text: error.message }));
+    else {
+      fail(t("refused", { text: error.message }));
+      mark(error.message);
+    }
     return null;
   } finally {
     busy(false);
