@@ -13,7 +13,7 @@ SHARE = 0.9
 SAMPLER = 31
 """Bytes for each logit while vLLM tries its sampler at start: bf16 2, fp32 4, sorted 4 with their
 indices 8, probabilities 4, their sums 4 and result 4, a mask 1."""
-FIXED = int(0.29 * GIB)
+FIXED = int(0.286 * GIB)
 """What is left of the measured run's sum: CUDA graphs, cuBLAS's workspaces, buffers."""
 NULL_BLOCKS = 1
 """vLLM's block 0 belongs to no one."""

@@ -33,7 +33,7 @@ SETTINGS: dict[str, Any] = {
     "admission": "whole_sequence",
 }
 """vLLM's defaults for a card of this size; `--set engine.KEY=VALUE` changes one."""
-NOT_SET = ("preset", "unsafe", "copy_blocks_per_step", "victim_seed")
+NOT_SET = ("preset", "preempt_for_priority", "unsafe", "copy_blocks_per_step", "victim_seed")
 
 TESTED = (
     "on the measured run (RTX 4090, full cache): TTFT, TPOT and end to end within 0.2 % in the mean, "

@@ -148,7 +148,13 @@ def test_a_request_that_never_fits_is_refused_with_both_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [{"method": "pause_only"}, {"victim": "random"}, {"copy_blocks_per_step": 1}]
+    "setting",
+    [
+        {"method": "pause_only"},
+        {"victim": "random"},
+        {"copy_blocks_per_step": 1},
+        {"preempt_for_priority": True},
+    ],
 )
 def test_what_it_does_not_follow_is_refused_by_name(setting: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=f"engine.{next(iter(setting))}"):
