@@ -201,7 +201,9 @@ def judge(work: Work) -> Counter[str]:
     runner = Listening(work.config.block_size)
     expected = oracle_outputs(work.config, work.requests, CellRunner(work.config.block_size))
     lab = Lab(work.config, map(again, work.requests), work.actions, runner, expected=expected)
-    recount, events, steps = Recount(work.requests, work.actions), [], []
+    recount = Recount(work.requests, work.actions)
+    events: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
     while lab.engine.has_work or not steps:
         report = lab.step()
         assert report.step < MOST_STEPS, "the run does not end"
