@@ -398,7 +398,6 @@ def refuse_unpredictable(config: EngineConfig) -> None:
         "victim": not isinstance(config.victim, str) or config.victim == "random",
         "copy_blocks_per_step": config.copy_blocks_per_step is not None,
         "preempt_for_priority": config.preempt_for_priority,
-        "preempt_for_priority": config.preempt_for_priority,
         "unsafe": bool(config.unsafe),
     }
     for name, is_wrong in wrong.items():
