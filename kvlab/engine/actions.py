@@ -77,4 +77,4 @@ def carry_out(action: Action, samples: Sequence[Request], scheduler: Scheduler) 
         elif action.action == "pause":
             scheduler.pause(sample, need_of=None)
         elif action.action == "resume":
-            scheduler.unpause(sample)
+            scheduler.resume(sample)

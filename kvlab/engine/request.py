@@ -77,6 +77,7 @@ class Request:
     host_kv: int = field(default=0, init=False)  # positions in the host blocks
     prefix_hashes: list[bytes] = field(default_factory=list, init=False)  # of full history blocks
     hashed_blocks: int = field(default=0, init=False)  # leading table blocks in the prefix index
+    resuming: bool = field(default=False, init=False)  # paused no longer, once there is a place
     paused_for: str | None = field(default=None, init=False)  # id in need; None: an action's pause
     recovering: bool = field(default=False, init=False)  # resumed, and no output since
     preempted_in_recovery: bool = field(default=False, init=False)  # and no output since

@@ -103,7 +103,7 @@ class Scheduler:
 
     def _schedule_running(self, request: Request) -> None:
         if request.state is RequestState.PAUSED and self._pause_is_over(request):
-            self.unpause(request)
+            self._unpause(request)
         if request.state is not RequestState.RUNNING:  # or preempted by one before it
             return
         if never := self.never_fits(request):
@@ -226,17 +226,24 @@ class Scheduler:
         why, held = "need" if need_of else "action", len(request.table)
         self.log.record(Paused(id=request.id, why=why, need_of=need_of, held=held))
 
+    def resume(self, request: Request) -> None:
+        """A paused request takes part again, as soon as the batch has a place."""
+        request.resuming = True
+
     def _pause_is_over(self, request: Request) -> bool:
-        return not self.plan.stalled and pause_only.is_over(request, self.running, self._is_short)
+        if self.active >= (self.config.max_running or NO_LIMIT):
+            return False
+        over = not self.plan.stalled and pause_only.is_over(request, self.running, self._is_short)
+        return request.resuming or over
 
     def _is_short(self, request: Request) -> bool:
         """Its next tokens need more blocks than are free."""
         upto = request.computed + self._tokens_for(request, request.computed)
         return self.kv.missing(request, upto) > self.kv.pool.free
 
-    def unpause(self, request: Request) -> None:
-        """A paused request takes part again; its KV never left."""
-        request.state, request.paused_for = RequestState.RUNNING, None
+    def _unpause(self, request: Request) -> None:
+        """Its KV never left."""
+        request.state, request.paused_for, request.resuming = RequestState.RUNNING, None, False
         self.log.resumed(request, "pause", request.computed)
 
     # Preemption.
@@ -264,7 +271,7 @@ class Scheduler:
         self.running.remove(request)
         request.preempted_in_recovery |= request.recovering
         request.recovering = False
-        request.state, request.paused_for = RequestState.PREEMPTED, None
+        request.state, request.paused_for, request.resuming = RequestState.PREEMPTED, None, False
         if resume.method == "swap":
             self.swap.start_out(request)
         else:
@@ -357,9 +364,9 @@ class Scheduler:
         self.log.kept_waiting(request, why, needs, self.kv.pool.free)
 
     def _has_room(self, request: Request, blocks: int, shared: Sequence[int] = ()) -> bool:
-        """`blocks` are free, and the watermark besides while another request runs. Those of the
-        `shared` ones that are free will be taken, too."""
-        margin = self.config.watermark_blocks if self.running else 0
+        """`blocks` are free, and the watermark besides while another request takes part. Those of
+        the `shared` ones that are free will be taken, too."""
+        margin = self.config.watermark_blocks if self.active else 0
         taken = sum(self.kv.pool.is_free(block) for block in shared)
         self.swap.reclaim(self.waiting[1:], blocks + taken + margin, request.id)
         needs = blocks + sum(self.kv.pool.is_free(block) for block in shared)

@@ -9,6 +9,8 @@ Steps and seconds stay apart. Lengths and totals count tokens, blocks where name
 
 A request with several samples of its prompt (n > 1) counts what happened to all of them; `output`,
 `text`, `finish_reason`, `message`, `ttft_steps`, `gaps_steps` and `gaps` are its first sample's.
+Of `from_cache`, `from_own_cache` are positions that the request itself had KV for before: its own blocks
+found again after a preemption, no hit on anybody else's.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ def summarise(facts: RunFacts, document: Document) -> dict[str, Any]:
     """
     pool, events = document["pool"], document["events"]
     states = list(step_entries(document, facts.batch))
+    requests = request_entries(document, facts.logprobs)
     written = [event for event in events if event["kind"] == "kv_written"]
     processed = positions(written)
     again = positions(event for event in written if event["why"] == "rebuilt")
@@ -84,6 +87,7 @@ def summarise(facts: RunFacts, document: Document) -> dict[str, Any]:
         "tokens_processed": processed,
         "tokens_recomputed": again,
         "tokens_from_cache": sum(event.get("from_cache", 0) for event in events),
+        "tokens_from_own_cache": sum(entry["from_own_cache"] for entry in requests.values()),
         "blocks_swapped_out": out,
         "blocks_swapped_in": back,
         "bytes_swapped_out": out * pool["kv_bytes_per_block"],
@@ -102,7 +106,7 @@ def summarise(facts: RunFacts, document: Document) -> dict[str, Any]:
             for layer in event["layers"]
         ],
         "costs": facts.costs,
-        "requests": request_entries(document, facts.logprobs),
+        "requests": requests,
     }
 
 
@@ -251,6 +255,7 @@ class Sample:
     text: str = ""
     delivered: list[int] = field(default_factory=list)  # steps
     counts: Counter[str] = field(default_factory=Counter)
+    had_kv: int = 0  # positions below this had KV at some time
     finish_reason: str | None = None
     message: str | None = None
 
@@ -262,10 +267,17 @@ class Sample:
             self.delivered.append(event["step"])
         elif kind == "preempted":
             self.counts["preemptions"] += 1
-        elif kind == "kv_written" and event["why"] == "rebuilt":
-            self.counts["recomputed"] += positions([event])
+        elif kind == "kv_written":
+            self.had_kv = max(self.had_kv, event["last"] + 1)
+            if event["why"] == "rebuilt":
+                self.counts["recomputed"] += positions([event])
+        elif kind == "forked":
+            self.had_kv = event["kv"]
         elif kind in ("admitted", "resumed"):
-            self.counts["from_cache"] += event["from_cache"]
+            found = event["from_cache"]
+            self.counts["from_cache"] += found
+            self.counts["from_own_cache"] += min(found, self.had_kv)
+            self.had_kv = max(self.had_kv, found)
         elif kind == "finished":
             self.finish_reason, self.message = event["why"], event["message"]
 
@@ -322,7 +334,8 @@ def request_entry(samples: Sequence[Sample], of_each: Sequence[Sequence[Gap]]) -
         "waiting_steps": sum(gap.waiting for gap in all_gaps),
         "recovery_steps": sum(gap.recovery for gap in all_gaps),
     }
-    entry |= {name: counts[name] for name in ("preemptions", "recomputed", "from_cache")}
+    names = ("preemptions", "recomputed", "from_cache", "from_own_cache")
+    entry |= {name: counts[name] for name in names}
     if len(samples) > 1:
         entry |= {
             "samples": [sample.outputs for sample in samples],

@@ -138,3 +138,42 @@ def test_a_request_beside_a_paused_one_does_not_pause_itself_for_ever(
         [act(2, "pause", "A")],
     )
     assert {record.request(id).finish_reason for id in "AB"} == {"length"}
+
+
+# A paused request holds its blocks and takes no part: pairs with what bounds the batch.
+
+
+def test_the_watermark_is_for_those_that_take_part() -> None:
+    """A is paused at 2 with one block; B needs 3 of the 3 that are free, and nobody else runs."""
+    requests = [ask("A", 3, 20), ask("B", 10, 2, arrival_step=2)]
+    record = run(pool(watermark_blocks=1), requests, [act(2, "pause", "A")])
+    assert record.finish("B") == "length"
+    assert record.emitted("B") == [3, 4]
+    assert record.finish("A") == "kv_capacity"
+    assert record.request("A").message == "is paused, and nothing to come resumes it: A holds 1"
+
+
+def test_a_paused_request_leaves_its_place_and_takes_one_again() -> None:
+    """max_running 1: B runs in A's place from step 2 on, so A's resume at 3 waits for B's end in 5."""
+    requests = [ask("A", 3, 4), ask("B", 3, 4, arrival_step=1)]
+    record = run(pool(max_running=1), requests, [act(2, "pause", "A"), act(3, "resume", "A")])
+    assert record.emitted("A") == [1, 6, 7, 8]
+    assert record.emitted("B") == [2, 3, 4, 5]
+    assert all(len(state.running) <= 1 for state in record.states)
+
+
+def test_a_resume_that_waits_for_a_place_is_forgotten_at_a_preemption() -> None:
+    requests = [ask("A", 3, 4), ask("B", 3, 6, arrival_step=1)]
+    actions = [act(2, "pause", "A"), act(3, "resume", "A"), act(4, "preempt", "A")]
+    record = run(pool(max_running=1), requests, actions)
+    assert record.preempted == [(4, "A", "recompute")]
+    assert record.finish("A") == record.finish("B") == "length"
+
+
+def test_who_waits_behind_a_stuck_request_is_told_so() -> None:
+    requests = [ask("A", 15, 20), ask("B", 8, 2, arrival_step=1), ask("C", 1, 1, arrival_step=1)]
+    record = run(pool(), requests, [act(2, "pause", "A")])
+    assert record.request("B").message == (
+        "needs 2 more of 4 blocks, 0 are free and nothing will release one: A holds 4"
+    )
+    assert record.request("C").message == "waits behind B, which cannot go on: A holds 4"

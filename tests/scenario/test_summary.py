@@ -322,3 +322,18 @@ def test_python_dash_m_kvlab_is_the_same_program() -> None:
     assert [entry["free"] for entry in summary["per_step"]] == [0, 0, 1, 1, 1, 4, 1, 4]
     assert (summary["preemptions"], summary["tokens_processed"]) == (1, 30)
     assert summary["tokens_recomputed"] == 8
+
+
+def test_own_blocks_found_again_are_no_hit() -> None:
+    """B alone, preempted three times: each time it finds its own full blocks (8 positions of 7 + outputs)
+    and nobody else's. C, with B's prompt, finds one block that B computed."""
+    engine = {"num_blocks": 8, "block_size": 4, "prefix_cache": True}
+    b = {"id": "B", "prompt": [1, 2, 3, 4, 5, 6, 7], "max_tokens": 8}
+    c = {"id": "C", "prompt": [1, 2, 3, 4, 9], "max_tokens": 2, "arrival_step": 20}
+    raw = {"name": "own", "model": None, "engine": engine, "requests": [b, c]}
+    actions = [{"step": step, "preempt": "B"} for step in (3, 5, 7)]
+    found = run_scenario(scenario_from(raw | {"actions": actions}, Path(), "own")).summary
+    assert found["requests"]["B"]["from_own_cache"] == found["requests"]["B"]["from_cache"] > 0
+    assert found["requests"]["C"]["from_cache"] == 4
+    assert found["requests"]["C"]["from_own_cache"] == 0
+    assert found["tokens_from_cache"] - found["tokens_from_own_cache"] == 4
