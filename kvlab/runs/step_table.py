@@ -145,7 +145,9 @@ def totals(summary: Summary, width: int = 100) -> str:
     if summary.get("tokens_from_cache"):
         own = summary.get("tokens_from_own_cache", 0)
         again = f", {own} of them a request's own, found again" if own else ""
-        lines.append(f"{counted(summary['tokens_from_cache'], 'token')} taken from the cache{again}")
+        lines.append(
+            f"{counted(summary['tokens_from_cache'], 'token')} taken from the cache{again}"
+        )
     for damage in summary.get("damage", ()):
         lines.append(
             f"damaged: {damage['request']}, layer {damage['layer']}, block {damage['block']} "

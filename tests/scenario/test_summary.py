@@ -325,7 +325,7 @@ def test_python_dash_m_kvlab_is_the_same_program() -> None:
 
 
 def test_own_blocks_found_again_are_no_hit() -> None:
-    """B alone, preempted three times: each time it finds its own full blocks (8 positions of 7 + outputs)
+    """B alone, preempted three times: each time it finds its own full blocks,
     and nobody else's. C, with B's prompt, finds one block that B computed."""
     engine = {"num_blocks": 8, "block_size": 4, "prefix_cache": True}
     b = {"id": "B", "prompt": [1, 2, 3, 4, 5, 6, 7], "max_tokens": 8}
