@@ -30,6 +30,7 @@ DOCUMENTS = (
     ROOT / "assets" / "jupyterhub" / "README.md",
 )
 
+TOUR = ROOT / "assets" / "docs" / "engine-tour.md"
 LINK = re.compile(r"!?\[([^\]]*)\]\(([^)\s]+)\)")
 FILE = re.compile(r"`((?:kvlab|tests|assets|notebooks|\.ci|\.binder)/[^`\s]*)`")
 COMMAND = re.compile(r"(?:python3(?:\.\d+)?|py) -m kvlab (.+)")
@@ -70,7 +71,8 @@ def test_there_are_documents() -> None:
 def test_every_link_and_file_is_there(document: Path) -> None:
     text = text_of(document)
     linked = [target for _, target in LINK.findall(text) if not target.startswith("http")]
-    gone = [target for target in linked if not (document.parent / target).exists()]
+    places = {target: document.parent / target.partition("#")[0] for target in linked}
+    gone = [target for target, place in places.items() if not place.exists()]
     gone += [name for name in FILE.findall(text) if not (ROOT / name).exists()]
     assert not gone
 
@@ -96,15 +98,44 @@ def defined_in(path: Path) -> set[str]:
 
 
 def test_every_name_is_defined_in_the_file_that_it_links_to() -> None:
-    tour = ROOT / "assets" / "docs" / "engine-tour.md"
     named = [
-        (text.strip("`"), (tour.parent / target).resolve())
-        for text, target in LINK.findall(text_of(tour))
-        if text.startswith("`") and target.endswith(".py") and not target.startswith("http")
+        (text.strip("`"), (TOUR.parent / target.partition("#")[0]).resolve())
+        for text, target in LINK.findall(text_of(TOUR))
+        if text.startswith("`") and ".py" in target and not target.startswith("http")
     ]
     assert len(named) > 50
     for name, path in named:
         assert name in defined_in(path), f"{name} in {path.name}"
+
+
+def lines_of(path: Path) -> dict[str, int]:
+    """The line of each class, function and method of a module, dotted."""
+    found: dict[str, int] = {}
+
+    def look(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                found[prefix + node.name] = node.lineno
+                look(node.body if isinstance(node, ast.ClassDef) else [], f"{prefix}{node.name}.")
+
+    look(ast.parse(text_of(path)).body, "")
+    return found
+
+
+def numbered(document: Path) -> str:
+    """The document with the lines that its links to names really have."""
+
+    def right(match: re.Match[str]) -> str:
+        name, target = match[1], match[2]
+        return f"[`{name}`]({target}#L{lines_of((document.parent / target).resolve())[name]})"
+
+    return re.sub(r"\[`([\w.]+)`\]\(([^)#\s]+\.py)#L\d+\)", right, text_of(document))
+
+
+def test_every_line_that_the_tour_names_is_where_it_says() -> None:
+    """`python tests/test_docs.py` writes the right ones."""
+    assert TOUR.read_text("utf-8").count("#L") > 30
+    assert numbered(TOUR) == TOUR.read_text("utf-8")
 
 
 # Commands
@@ -268,3 +299,7 @@ def test_the_guides_lesson_fits_its_run() -> None:
         7,
         "token_delivered",
     )
+
+
+if __name__ == "__main__":
+    TOUR.write_text(numbered(TOUR), encoding="utf-8")
