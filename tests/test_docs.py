@@ -16,9 +16,11 @@ import yaml
 
 from kvlab.cli import app
 from kvlab.course.chapters import CHAPTERS
+from kvlab.course.question import in_words
 from kvlab.course.record import recorded
 from kvlab.runs.run import run_scenario
 from kvlab.runs.scenario import scenario_from
+from kvlab.trace.narration import load_words
 from kvlab.trace.ranges import lesson_notes, lesson_range
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -229,9 +231,10 @@ def test_the_guides_questions_are_the_chapters() -> None:
     for one, (number, asks, choices, says) in zip(CHAPTERS, table, strict=True):
         trace = recorded(one.scenario)
         assert int(number) == one.number
-        assert one.prediction.ask(trace).endswith(asks)
-        assert tuple(map(int, choices.split(", "))) == one.prediction.options(trace)
-        assert int(says) == one.prediction.answer(trace)
+        question = one.to_predict(trace)
+        assert in_words(question.text, trace, load_words("en")).endswith(asks)
+        assert tuple(choices.split(", ")) == question.options
+        assert says == question.answer
 
 
 def test_the_guides_changes_are_the_chapters() -> None:

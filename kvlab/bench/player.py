@@ -13,7 +13,8 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from kvlab.draw.player import Player, pack
+from kvlab.draw.packed import pack, packed_json
+from kvlab.draw.player import Player
 from kvlab.errors import BadInput
 from kvlab.runs.run import run_scenario
 from kvlab.runs.scenario import scenario_from
@@ -49,7 +50,7 @@ async ([module, text, options]) => {
     element.dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey, bubbles: true }));
   window.press = press;
   const slider = element.querySelector("input[type=range]");
-  const events = trace.events.length;
+  const events = trace.rows.length;
   let turn = 0;
   window.input = () => {
     turn += 1;
@@ -214,7 +215,7 @@ def speeds(traces: dict[str, Document], inputs: int = INPUTS) -> list[Speed]:
         found.append(measured(page, "one button", 0.0, inputs))
         for name, trace in traces.items():
             page = browser.new_page(viewport={"width": 1240, "height": 860})
-            ready = page.evaluate(PLAYER, [Player._esm, json.dumps(trace), options])
+            ready = page.evaluate(PLAYER, [Player._esm, packed_json(trace), options])
             found.append(measured(page, name, ready, inputs))
         browser.close()
     return found

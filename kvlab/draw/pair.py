@@ -7,7 +7,8 @@ from typing import Any
 import anywidget
 import traitlets
 
-from kvlab.draw.player import BUNDLE, Player, pack
+from kvlab.draw.packed import pack
+from kvlab.draw.player import BUNDLE, Player
 from kvlab.draw.seat import Bundle, seated
 from kvlab.trace.differences import difference_table
 from kvlab.trace.document import Trace

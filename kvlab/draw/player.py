@@ -7,18 +7,16 @@ drawn is a function of the trace and the cursor: see kvlab/draw/js/src.
 
 from __future__ import annotations
 
-import json
-import re
-import zlib
 from base64 import b64encode
 from html import escape
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import urlencode
 
 import anywidget
 import traitlets
 
+from kvlab.draw.packed import pack
 from kvlab.draw.seat import Bundle, seated
 from kvlab.draw.stills.storyboard import storyboard
 from kvlab.draw.stills.svg import LIGHT
@@ -108,6 +106,7 @@ class Player(anywidget.AnyWidget):
         if unknown:
             raise TypeError(f"Player does not know {', '.join(unknown)}")
         document = trace.document if isinstance(trace, Trace) else trace
+        self._known = trace.document if isinstance(trace, Trace) else None
         # The trace goes first: start, stop and cursor are checked against it.
         super().__init__(trace=document, words=dict(load_words("en")))
         for name in names:
@@ -115,6 +114,11 @@ class Player(anywidget.AnyWidget):
                 setattr(self, name, traits[name])
         self.cursor = traits.get("cursor", self.start)
         self.on_msg(answer_heartbeat)
+
+    def show(self, trace: Trace) -> None:
+        """Put another run into the player."""
+        self._known = trace.document
+        self.trace = trace.document
 
     @property
     def place(self) -> str:
@@ -130,7 +134,11 @@ class Player(anywidget.AnyWidget):
 
     @traitlets.validate("trace")
     def _check_trace(self, proposal: traitlets.Bunch) -> dict[str, Any]:
-        return Trace.from_json(proposal["value"], "player").document
+        """A trace that was made or read here is taken as it is; any other is checked whole."""
+        document: dict[str, Any] = proposal["value"]
+        if document is not self._known:
+            Trace.from_json(document, "player")
+        return document
 
     @traitlets.observe("trace")
     def _fit_to_trace(self, change: traitlets.Bunch) -> None:
@@ -248,33 +256,6 @@ class Player(anywidget.AnyWidget):
         words = load_words(self.language)
         counts = {"free": state["free"], "total": len(state["blocks"])}
         return fill(words["player"]["free_of"], counts, words)
-
-
-def pack(document: dict[str, Any]) -> bytes:
-    """A trace as it travels to the page. The player needs no summary: it folds the events."""
-    parts = {name: part for name, part in document.items() if name != "summary"}
-    text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
-    return zlib.compress(text.encode("utf-8", "replace"), 6)
-
-
-def read_place(text: str) -> dict[str, str | int]:
-    """{scenario, method, cursor} from a query or hash, as far as they are there and can be meant.
-
-    Only the form is checked: whoever opens the place looks the names up in lists of its own.
-    """
-    found: dict[str, str | int] = {}
-    try:
-        parts = parse_qs(text[:LONGEST_TEXT].lstrip("?#"), max_num_fields=50)
-    except ValueError:
-        return found
-    for name in ("scenario", "method"):
-        value = parts.get(name, [""])[0]
-        if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", value):
-            found[name] = value
-    cursor = parts.get("cursor", [""])[0]
-    if re.fullmatch(r"[0-9]{1,9}", cursor):
-        found["cursor"] = int(cursor)
-    return found
 
 
 def answer_heartbeat(widget: Any, content: Any, buffers: Any) -> None:

@@ -6,6 +6,7 @@ What happens in each step is read off the traces here; the page moves it (kvlab/
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from html import escape
 from typing import Any
 
@@ -14,6 +15,7 @@ import traitlets
 
 from kvlab.draw.player import BUNDLE, Player
 from kvlab.draw.seat import Bundle, seated
+from kvlab.draw.stills.marks import owners_of
 from kvlab.trace.changes import State
 from kvlab.trace.document import Trace
 from kvlab.trace.replay import states
@@ -93,7 +95,7 @@ def words_of(speech: Speech) -> dict[str, Any]:
 def race_of(traces: Sequence[Trace], names: Sequence[str], speech: Speech) -> dict[str, Any]:
     """Both runs as the page draws them.
 
-    sides: of each run its name, pools (sizes) and steps; ids: requests in the order of the trace;
+    sides: of each run its name, pools (sizes) and steps; owners: requests and their marks, in the order of the trace;
     readers: those whose texts are shown; most: the larger of both runs' totals; verdict: what the two
     runs show, in a sentence.
     """
@@ -101,7 +103,7 @@ def race_of(traces: Sequence[Trace], names: Sequence[str], speech: Speech) -> di
     sides = [side(trace, name) for trace, name in zip(traces, names, strict=True)]
     return {
         "title": speech("race.label", left=names[0], right=names[1]),
-        "ids": ids,
+        "owners": [asdict(owner) for owner in owners_of(ids).values()],
         "readers": readers(traces, ids),
         "sides": sides,
         "most": {

@@ -339,7 +339,7 @@ class WhatIf(ipywidgets.VBox):
 def player_of(trace: Trace, language: str) -> Player:
     """A player to choose the cursor in, opened on the lesson's part."""
     start, stop = lesson_range(trace)
-    return Player(trace=trace.document, start=start, stop=stop, language=language)
+    return Player(trace=trace, start=start, stop=stop, language=language)
 
 
 def paragraph(text: str) -> str:

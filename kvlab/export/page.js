@@ -2,16 +2,16 @@
 // place behind the hash. `kvlab` is what the module exports.
 {
   const data = JSON.parse(document.getElementById("kvlab-run").textContent);
-  const { trace, elsewhere, ...options } = data;
+  const { picture, file, elsewhere, ...options } = data;
   const root = document.querySelector("main");
 
   /** The cursor that the hash asks for, or null; a place in another run is said to be one. */
   const asked = () => {
     const place = kvlab.placeIn(location.hash);
-    const own = { scenario: trace.scenario.name, method: trace.scenario.engine.method };
+    const own = { scenario: picture.scenario.name, method: picture.scenario.method };
     const other = Object.keys(own).some((name) => name in place && place[name] !== own[name]);
     note.hidden = !other;
-    return other || place.cursor === undefined ? null : Math.min(place.cursor, trace.events.length);
+    return other || place.cursor === undefined ? null : Math.min(place.cursor, picture.rows.length);
   };
   const outside = (cursor) => cursor < options.start || cursor > (options.stop ?? Infinity);
 
@@ -22,10 +22,12 @@
   root.append(note);
 
   const first = asked() ?? options.cursor;
-  const player = kvlab.mount(root, trace, {
+  const recorded = Uint8Array.from(atob(file), (sign) => sign.charCodeAt(0));
+  const player = kvlab.mount(root, picture, {
     ...options,
     cursor: first,
     link: "hash",
+    file: () => kvlab.inflated(recorded).blob(),
     // A place outside of the lesson's part opens the whole run.
     state: outside(first) ? { lifted: true } : undefined,
   });

@@ -51,7 +51,10 @@ def page(trace: Trace, options: PageOptions) -> str:
     start, stop = (0, len(trace.events)) if options.whole else lesson_range(trace)
     title = options.title or title_of(trace, options.language)
     run = {
-        "trace": in_language(trace.document, Speech(options.language)),
+        "picture": packed(in_language(trace.document, Speech(options.language))),
+        "file": base64.b64encode(
+            zlib.compress(trace.as_text().encode("utf-8", "replace"))
+        ).decode(),
         "words": words,
         "title": options.title,
         "start": start,

@@ -22,6 +22,7 @@ from kvlab.course import checks, compare
 from kvlab.course.chapters import chapter
 from kvlab.course.cost import LLAMA, MACHINES, MODELS, Machine, own_machine, symbols
 from kvlab.course.crossover import Crossovers
+from kvlab.course.question import in_words
 from kvlab.course.record import recorded
 from kvlab.draw.chart import Chart
 from kvlab.draw.cost_chart import cost_chart_of
@@ -34,6 +35,7 @@ from kvlab.errors import BadInput
 from kvlab.lab import own, ready
 from kvlab.runs.run import Run, run_lesson
 from kvlab.trace.document import Trace
+from kvlab.trace.narration import load_words
 from kvlab.trace.ranges import lesson_range
 from kvlab.trace.table import Table
 
@@ -84,7 +86,7 @@ def player(made: Run | Trace) -> Player:
     """The player on a run, opened on its figure's part."""
     trace = trace_of(made)
     start, stop = lesson_range(trace)
-    return Player(trace=trace.document, start=start, stop=stop, title=title_of(trace))
+    return Player(trace=trace, start=start, stop=stop, title=title_of(trace))
 
 
 def figure(name: str, *settings: str) -> Player:
@@ -154,8 +156,9 @@ def predict(which: int | str) -> Guess:
     """The question of a chapter, to be answered before its run is shown."""
     one = chapter(which)
     trace = recorded(one.scenario)
-    prediction = one.prediction
-    return Guess(prediction.ask(trace), prediction.options(trace), one.scenario)
+    question = one.to_predict(trace)
+    text = in_words(question.text, trace, load_words("en"))
+    return Guess(text, tuple(map(int, question.options)), one.scenario)
 
 
 def trace_of(made: Run | Trace) -> Trace:
@@ -211,17 +214,17 @@ class Guess(ipywidgets.VBox):
     def compare(self, made: Run | Trace) -> Told:
         """What a run says to the question. It is told once an option has been chosen."""
         trace = trace_of(made)
-        prediction = chapter(self.scenario).prediction
+        question = chapter(self.scenario).to_predict(trace)
+        right, look = int(question.answer or 0), in_words(question.look, trace, load_words("en"))
         place = Told()
 
         def tell(_: object = None) -> None:
             if self.choice is None:
                 verdict = checks.Verdict(None, "Choose an option above; then the run answers.")
             else:
-                right = prediction.answer(trace)
                 verdict = checks.Verdict(
                     self.choice == right,
-                    f"You said {self.choice}, the run says {right}. {prediction.look(trace)}",
+                    f"You said {self.choice}, the run says {right}. {look}",
                 )
             place.value = verdict.as_html()
 

@@ -63,7 +63,7 @@ class Lab(Page):
         self.memory, self.gaps = Chart(), Chart()
         self.raw: Raw = {}
         self.shown = recorded(FIRST)
-        self.player = Player(trace=self.shown.document, language=self.speech.language)
+        self.player = Player(trace=self.shown, language=self.speech.language)
         self.what_if = WhatIf(
             self.shown, player=self.player, load=self.load, language=self.speech.language
         )

@@ -87,7 +87,7 @@ def play(player: Player, trace: Trace, title: str = "", whole: bool = False) -> 
     """Put a run into a player, opened on its lesson's part, or on the whole of it."""
     start, stop = (0, len(trace.events)) if whole else lesson_range(trace)
     with player.hold_sync():
-        player.trace = trace.document
+        player.show(trace)
         player.stop = None
         player.start = start
         player.stop = stop

@@ -36,7 +36,7 @@ class Blocks(Sequence[Block]):
 
     def __init__(self, total: int, untouched: Block) -> None:
         self._total = total
-        self._untouched = untouched
+        self.untouched = untouched
         self.touched: dict[int, Block] = {}
 
     def __len__(self) -> int:
@@ -52,10 +52,10 @@ class Blocks(Sequence[Block]):
             return [self[one] for one in range(*at.indices(self._total))]
         if not 0 <= at < self._total:
             raise IndexError(at)
-        return self.touched.get(at, self._untouched)
+        return self.touched.get(at, self.untouched)
 
     def __iter__(self) -> Iterator[Block]:
-        return (self.touched.get(at, self._untouched) for at in range(self._total))
+        return (self.touched.get(at, self.untouched) for at in range(self._total))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Blocks):
@@ -192,5 +192,6 @@ def new_request(history: int) -> dict[str, Any]:
         "host_table": [],
         "preemptions": 0,
         "unmet": None,
+        "batch": None,
         "finish": None,
     }

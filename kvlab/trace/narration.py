@@ -64,11 +64,28 @@ def key(event: Event) -> str:
 
 def narrate(event: Event, words: Words) -> str:
     """The sentence for an event. A key that the catalogue lacks falls back to a shorter one."""
-    say = event.get("say") or key(event)
-    templates = words["events"]
-    while say not in templates and "." in say:
+    say = known_key(event.get("say") or key(event), words)
+    return fill(words["events"][say], arguments(event), words)
+
+
+@cache
+def fields_of(say: str) -> list[str]:
+    """The values that the sentence of a key needs, in any language."""
+    found: dict[str, None] = {}
+    for language in languages():
+        words = _read(language)
+        names = FIELD.findall(words["events"][known_key(say, words)])
+        found |= dict.fromkeys(name for name, _ in names)
+    return list(found)
+
+
+def known_key(say: str, words: Words) -> str:
+    """The key, or the longest part of it that the catalogue has a sentence for; else `unknown`."""
+    while say not in words["events"]:
+        if "." not in say:
+            return "unknown"
         say = say.rpartition(".")[0]
-    return fill(templates.get(say, templates["unknown"]), arguments(event), words)
+    return say
 
 
 def arguments(event: Event) -> dict[str, Any]:

@@ -1,10 +1,9 @@
-"""Where a lesson's part of its run begins and ends."""
+"""What a lesson says of its run and at which place: its part of it, and notes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kvlab.errors import BadInput
 from kvlab.trace.document import Trace
 
 
@@ -12,18 +11,38 @@ def lesson_notes(trace: Trace) -> dict[int, str]:
     """What the scenario's `lesson.narration` says, by the index of the event that it belongs to.
 
     An entry `{at: {step: 3, kind: preempted, id: B}, text: …}` belongs to the first event that has
-    all those fields; one that no event fits says nothing. Raises BadInput for an entry of another form.
+    all those fields; one that no event fits, or of another form, says nothing.
     """
-    notes: dict[int, str] = {}
-    for place, entry in enumerate(trace.document["scenario"]["lesson"].get("narration", [])):
-        if not isinstance(entry, dict) or not isinstance(entry.get("at"), dict):
-            raise BadInput(f"lesson.narration.{place} must be {{at: {{…}}, text: …}}.")
+    found: dict[int, str] = {}
+    for entry in entries(trace, "narration"):
         fields = entry["at"].items()
-        found = (at for at, event in enumerate(trace.events) if fields <= event.items())
-        at = next(found, None)
+        fitting = (at for at, event in enumerate(trace.events) if fields <= event.items())
+        at = next(fitting, None)
         if at is not None:
-            notes[at] = str(entry["text"])
-    return notes
+            found[at] = str(entry.get("text", ""))
+    return found
+
+
+def teachers_notes(trace: Trace) -> dict[int, list[str]]:
+    """The teacher's notes, `lesson.notes`, by the index of the step: a list of `{at: {step: 3}, text:
+    …}`, or texts by the number of the step."""
+    notes = trace.document["scenario"]["lesson"].get("notes")
+    listed = [(entry["at"].get("step"), entry.get("text")) for entry in entries(trace, "notes")]
+    if isinstance(notes, dict):
+        listed = [(int(step) if str(step).isdecimal() else None, t) for step, t in notes.items()]
+    index = {step["step"]: at for at, step in enumerate(trace.steps)}
+    found: dict[int, list[str]] = {}
+    for step, text in listed:
+        if isinstance(step, int) and step in index and isinstance(text, str):
+            found.setdefault(index[step], []).append(text)
+    return found
+
+
+def entries(trace: Trace, name: str) -> list[dict[str, Any]]:
+    """A lesson's list of things said at a place, as far as they have its form."""
+    listed = trace.document["scenario"]["lesson"].get(name)
+    fitting = listed if isinstance(listed, list) else []
+    return [one for one in fitting if isinstance(one, dict) and isinstance(one.get("at"), dict)]
 
 
 def lesson_range(trace: Trace) -> tuple[int, int]:

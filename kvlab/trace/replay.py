@@ -7,7 +7,7 @@ whoever has those, the player in the page, moves without knowing a rule of the e
     free          blocks that an allocation could take; host_free likewise in the host pool
     in_flight     blocks that belong to a copy under way: neither free nor held
     blocks[b]     status free | held | in_flight; owners, ids in the order they came; cached;
-                  damaged: null, or the layers in which its bytes are not those that its owner wrote
+                  damaged: null, or {layers, why} where its bytes are not those that its owner wrote
                   (unsafe runs only); copy: null, or {id, way: out | in} of the copy under way;
                   cells[s]: null, or the KV that lies in the slot: {id, position, how, live, event}
                   how: first | rebuilt | restored. live false: a ghost, its owner has released it;
@@ -17,7 +17,8 @@ whoever has those, the player in the page, moves without knowing a rule of the e
                   swapping_in | finished; method of the last preemption or null;
                   history, kv, host_kv, delivered (counts of tokens); outputs (token ids);
                   table, host_table (block ids in logical order); preemptions;
-                  unmet: null or {logical, position, needs}; finish: null or the reason
+                  unmet: null or {logical, position, needs}; batch: null, or [tokens, of them again]
+                  that go through the model in this step; finish: null or the reason
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ def apply(state: State, event: EventJson) -> list[Change]:
 
 def step_started(now: Changes, event: EventJson) -> None:
     for id, request in now.requests.items():
-        if request["unmet"]:
-            now.set_request(id, unmet=None)
+        if request["unmet"] or request["batch"]:
+            now.set_request(id, unmet=None, batch=None)
 
 
 def arrived(now: Changes, event: EventJson) -> None:
@@ -175,6 +176,14 @@ def paused(now: Changes, event: EventJson) -> None:
     now.set_request(event["id"], state="paused")
 
 
+def scheduled(now: Changes, event: EventJson) -> None:
+    now.set_request(event["id"], batch=[event["tokens"], event["again"]])
+
+
+def unscheduled(now: Changes, event: EventJson) -> None:
+    now.set_request(event["id"], batch=None)
+
+
 def kv_written(now: Changes, event: EventJson) -> None:
     count = event["last"] - event["first"] + 1
     now.write(event["block"], event["slot"], event["id"], event["first"], count, event["why"])
@@ -261,7 +270,7 @@ def copy_failed(now: Changes, event: EventJson) -> None:
 
 
 def damage_found(now: Changes, event: EventJson) -> None:
-    now.set_block(event["block"], damaged=list(event["layers"]))
+    now.set_block(event["block"], damaged={"layers": list(event["layers"]), "why": event["why"]})
 
 
 def host_block_released(now: Changes, event: EventJson) -> None:
@@ -290,6 +299,8 @@ CHANGES: dict[str, Callable[[Changes, EventJson], None]] = {
         block_released,
         preempted,
         paused,
+        scheduled,
+        unscheduled,
         kv_written,
         token_sampled,
         token_delivered,

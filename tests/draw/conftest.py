@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import kvlab.draw
-from kvlab.draw.player import Player, pack
+from kvlab.draw.packed import pack, packed_json
+from kvlab.draw.player import Player
 from kvlab.runs.run import run_scenario
 from kvlab.runs.scenario import scenario_from
 from kvlab.trace.narration import load_words
@@ -28,7 +29,7 @@ MOUNT = """
 async ([module, trace, options]) => {
   const url = URL.createObjectURL(new Blob([module], { type: "text/javascript" }));
   window.kvlab = await import(url);
-  window.player = kvlab.mount(document.getElementById("root"), trace, options);
+  window.player = kvlab.mount(document.getElementById("root"), JSON.parse(trace), options);
 }
 """
 
@@ -88,7 +89,7 @@ def open_player(new_page: Callable[..., Any], trouble: Any) -> Iterator[Open]:
     """
 
     def open_page(
-        trace: Document,
+        trace: Document | str,
         width: int = 1240,
         theme: str = "light",
         motion: str = "reduce",
@@ -103,7 +104,8 @@ def open_player(new_page: Callable[..., Any], trouble: Any) -> Iterator[Open]:
         )
         page.set_content('<body style="margin:0"><div id="root"></div></body>')
         options.setdefault("words", load_words(options.pop("language", "en")))
-        page.evaluate(MOUNT, [Player._esm, trace, {"css": Player._css, **options}])
+        packed = trace if isinstance(trace, str) else packed_json(trace)
+        page.evaluate(MOUNT, [Player._esm, packed, {"css": Player._css, **options}])
         return page
 
     yield open_page

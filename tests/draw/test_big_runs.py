@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kvlab.bench.player import Times, long_run, run, sizes
+from kvlab.draw.packed import packed
 from kvlab.trace import replay
 from kvlab.trace.narration import load_words
 
@@ -49,7 +50,7 @@ def test_deltas_and_a_fresh_drawing_are_the_same(open_player: Any) -> None:
             }
             return differing;
         }""",
-        [trace, load_words(), events],
+        [packed(trace), load_words(), events],
     )
     assert same == []
     assert page.locator("canvas").count() == 2, "nothing is swapped: no CPU pool"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvlab.draw.player import Player, read_place
+from kvlab.draw.player import Player
 from kvlab.trace import replay
 
 pytestmark = pytest.mark.browser
@@ -130,7 +130,6 @@ def test_a_link_leads_back(open_player: Any, trace_named: Any, link: str) -> Non
     assert text == "scenario=figure-4&method=swap&cursor=34"
     expected = {"scenario": "figure-4", "method": "swap", "cursor": 34}
     assert page.evaluate("(text) => kvlab.placeIn(text)", sign + text) == expected
-    assert read_place(sign + text) == expected
 
 
 def test_no_link_unless_the_host_says_so(open_player: Any, trace_named: Any) -> None:
@@ -142,9 +141,6 @@ def test_no_link_unless_the_host_says_so(open_player: Any, trace_named: Any) -> 
 def test_place_in_python(trace_named: Any) -> None:
     player = Player(trace=trace_named("figure-4"), cursor=12)
     assert player.place == "scenario=figure-4&method=swap&cursor=12"
-    assert read_place(player.place) == {"scenario": "figure-4", "method": "swap", "cursor": 12}
-    assert read_place("?scenario=../../etc&method=<b>&cursor=-3") == {}
-    assert read_place("cursor=99999999999999999999&" + "a=1&" * 5000) == {}
 
 
 def test_state_can_be_kept_and_given_back(open_player: Any, trace_named: Any) -> None:

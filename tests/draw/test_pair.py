@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kvlab.draw.packed import packed
 from kvlab.draw.pair import Pair
 from kvlab.runs.fork import Fork, scenario_of
 from kvlab.runs.run import run_scenario
@@ -52,7 +53,7 @@ def open_pair(new_page: Any, trouble: Any) -> Any:
         page.evaluate("document.documentElement.lang = 'en'; document.title = 'Two runs'")
         widget = Pair(story(), other, fork=3, title="A instead of B", language=language)
         options |= {"words": load_words(language), "table": widget.table, "fork": widget.fork}
-        traces = [story().document, other.document]
+        traces = [packed(story().document), packed(other.document)]
         options.setdefault("title", widget.title)
         page.evaluate(MOUNT, [Pair._esm, Pair._css, traces, options])
         return page
@@ -197,7 +198,7 @@ def test_large_runs_are_drawn_as_overviews_on_one_axis(open_pair: Any, new_page:
     page = new_page(viewport={"width": 1280, "height": 900})
     page.set_content('<body style="margin:0"><main id="root"></main></body>')
     options = {"words": load_words(), "title": "Long"}
-    traces = [trace.document for trace in runs]
+    traces = [packed(trace.document) for trace in runs]
     page.evaluate(MOUNT, [Pair._esm, Pair._css, traces, options])
     page.evaluate("pair.goto(300)")
     widths = page.evaluate(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kvlab.draw.player import pack
+from kvlab.draw.packed import pack, packed
 from kvlab.runs.run import run_scenario
 from kvlab.runs.scenario import load_scenario
 from kvlab.trace.narration import load_words
@@ -351,7 +351,7 @@ def test_the_host_decides_the_theme(open_player: Any, trace_named: Any) -> None:
 
 
 def test_a_trace_that_does_not_fit_shows_a_card(open_player: Any) -> None:
-    page = open_player({"format": "something else"})
+    page = open_player('{"format": "something else"}')
     assert "cannot show this run" in page.locator("[role=alert]").inner_text()
 
 
@@ -362,7 +362,7 @@ def test_two_players_do_not_touch_each_other(open_player: Any, trace_named: Any)
             const place = document.body.appendChild(document.createElement("div"));
             window.other = kvlab.mount(place, trace, { cursor: 3, words });
         }""",
-        [trace_named("figure-4"), load_words()],
+        [packed(trace_named("figure-4")), load_words()],
     )
     page.locator("[data-control=event]").first.click()
     assert page.evaluate("[player.cursor, other.cursor]") == [11, 3]
@@ -438,7 +438,7 @@ def test_the_hosts_ground_decides_the_theme(open_player: Any, trace_named: Any) 
             window.late = kvlab.mount(place, trace, { words });
             document.body.append(place);
         }""",
-        [trace_named("figure-1"), load_words()],
+        [packed(trace_named("figure-1")), load_words()],
     )
     page.wait_for_function("late.element.dataset.theme === 'dark'")
     assert page.evaluate(CONTRAST) == []

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from kvlab.draw.player import Player, answer_heartbeat, pack
+from kvlab.draw.packed import pack, packed
+from kvlab.draw.player import Player, answer_heartbeat
 from kvlab.errors import BadInput
 from kvlab.trace.document import Trace
 from kvlab.trace.narration import load_words
@@ -150,7 +151,7 @@ def test_a_closed_view_is_collected(open_player: Any, trace_named: Any) -> None:
             }
             await new Promise((done) => setTimeout(done, 600));
         }""",
-        [trace_named("figure-5"), load_words()],
+        [packed(trace_named("figure-5")), load_words()],
     )
     devtools = page.context.new_cdp_session(page)
     for _ in range(3):
@@ -249,13 +250,13 @@ def test_a_changed_trace_that_python_accepts_is_shown_at_every_cursor(
                     player.destroy();
                     window.player = kvlab.mount(root, trace, { words });
                     if (document.querySelector(".k-failed")) faults.push([i, "refused"]);
-                    for (let at = 0; at <= trace.events.length; at += 1) {
+                    for (let at = 0; at <= trace.rows.length; at += 1) {
                         try { player.goto(at); } catch (error) { faults.push([i, at, String(error)]); }
                     }
                 }
                 return faults;
             }""",
-            [accepted[:8], load_words()],
+            [list(map(packed, accepted[:8])), load_words()],
         )
         assert faults == []
 

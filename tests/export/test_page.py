@@ -11,15 +11,13 @@ import pytest
 
 import kvlab.draw
 from kvlab.course.record import recorded
-from kvlab.draw.stills.lanes import timeline
-from kvlab.draw.stills.scene import Scene
 from kvlab.errors import BadInput
 from kvlab.export import page as pages
 from kvlab.export.page import PageOptions, page, snippet
 from kvlab.runs.scenario import scenario_names
 from kvlab.trace.document import Trace
-from kvlab.trace.narration import load_words
 from kvlab.trace.ranges import lesson_range
+from kvlab.trace.timeline import Timeline
 
 AXE = Path(kvlab.draw.__file__).parent / "js" / "node_modules" / "axe-core" / "axe.min.js"
 LARGEST = 1_000_000  # bytes of a lesson's page
@@ -79,11 +77,11 @@ def test_some_lessons_open_from_a_file_with_the_same_lanes(opened: Open) -> None
                 one.style.gridColumnStart - 2, one.style.gridColumnEnd - 3,
             ])"""
         )
-        line = timeline(trace, Scene(trace, 0, load_words()).ids)
+        line = Timeline.of(trace)
         drawn = [
             [id, segment.phase, segment.start, segment.stop]
-            for id, segments in line.segments.items()
-            for segment in segments
+            for id, lane in line.lanes.items()
+            for segment in lane.segments
         ]
         assert seen == drawn, name
         free = shown.locator("[data-free-after]").evaluate_all(

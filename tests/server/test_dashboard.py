@@ -15,6 +15,7 @@ import pytest
 from waiting import until
 
 from kvlab.course.chapters import CHAPTERS, METHODS
+from kvlab.course.question import in_words
 from kvlab.draw.controls import bounded_number
 from kvlab.draw.guard import guarded
 from kvlab.errors import BadInput
@@ -32,6 +33,7 @@ from kvlab.runs.limits import MOST_REQUESTS
 from kvlab.runs.run import run_lesson
 from kvlab.runs.scenario import Scenario, load_scenario, scenario_from
 from kvlab.trace.facts import method_of
+from kvlab.trace.narration import load_words
 from kvlab.trace.speech import ENGLISH
 
 ROOT = Path(views.__file__).resolve().parents[2]
@@ -161,9 +163,9 @@ def test_every_chapter_runs_with_both_methods(chapter, method: str):
     trace = run_lesson(chapter.scenario, chapter.settings_for(method)).trace
     assert method_of(trace) == method
     assert run_lesson(chapter.scenario, chapter.settings_for(method, changed=True)).trace.steps
-    prediction = chapter.prediction
-    assert prediction.answer(trace) in prediction.options(trace)
-    assert prediction.look(trace)
+    question = chapter.to_predict(trace)
+    assert question.answer in question.options
+    assert in_words(question.look, trace, load_words())
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda one: one.scenario)

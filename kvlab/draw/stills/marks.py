@@ -1,7 +1,4 @@
-"""How a request is recognised: a short name in a shape, a hue and a pattern, all together.
-
-The twin of kvlab/draw/js/src/owners.js.
-"""
+"""How a request is recognised: a short name in a shape, a hue and a pattern, all together."""
 
 from __future__ import annotations
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kvlab.draw.stills.marks import Owner, badge, badge_width, hatch, hue, tinted
 from kvlab.draw.stills.scene import Scene
 from kvlab.draw.stills.svg import Drawing
 
-ICONS = {
-    "tick": "M4 10.5 8.2 15 16 5.5",
-    "out": "M10 3v12M5.5 10.5 10 15.5l4.5-5",
-    "in": "M10 17V5M5.5 9.5 10 4.5l4.5 5",
-    "damaged": "M11 2 5 11h4l-1 7 7-10h-4.5z",
-    "rebuilt": "M15.5 10a5.5 5.5 0 1 1-1.7-4M14.5 2.5v4h-4",
-}
-"""Paths on a 20 × 20 grid, as in kvlab/draw/js/src/icons.js."""
+ICONS: dict[str, str] = json.loads(
+    (Path(__file__).parents[1] / "js" / "src" / "icons.json").read_text("utf-8")
+)
+"""Paths on a 20 × 20 grid by name; the player has them from the same file."""
 
 MOST_NUMBERED = 16  # blocks, and slots of a block, whose cells have room for a number
 MOST_DRAWN = 256  # blocks; more are counted, not drawn
@@ -137,9 +135,9 @@ def gpu_block(
     row_of: int,
 ) -> None:
     x, y, w, _ = box
-    status, copy = block["status"], scene.copies.get(at)
+    status, copy = block["status"], block["copy"]
     flying = status == "in_flight"
-    holders = [copy[0]] if flying and copy else block["owners"]
+    holders = [copy["id"]] if flying and copy else block["owners"]
     owner = scene.owners.get(holders[0]) if holders else None
     empty = not any(cell and cell["live"] for cell in block["cells"])
     dashes = "1.5 3" if status == "held" and empty else "5 3" if status != "held" else None
@@ -159,7 +157,7 @@ def gpu_block(
         if flying and look.numbers:
             drawing.text(right - 4, y + 19, scene.say("in_flight"), soft=True, anchor="end")
         if flying and copy:
-            icon(drawing, copy[1], x + look.side + 22, y + 7, 16, color)
+            icon(drawing, copy["way"], x + look.side + 22, y + 7, 16, color)
     cells(drawing, scene, block["cells"], (x, y, w), look, row_of, flying=flying, block=at)
 
 

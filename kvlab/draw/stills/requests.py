@@ -82,7 +82,7 @@ def table_row(drawing: Drawing, scene: Scene, id: str, x: float, y: float, w: fl
             left, top = start, top + 48
         ringed = now.id == id and (
             (kind == "held" and now.entries and now.entries[0] <= logical <= now.entries[1])
-            or (kind == "unmet" and now.unmet == id)
+            or (kind == "unmet" and now.unmet)
         )
         drawing.text(left + wide / 2, top + 8.5, str(logical), soft=True, anchor="middle")
         if ringed:

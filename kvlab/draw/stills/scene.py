@@ -10,22 +10,8 @@ from kvlab.draw.stills.marks import Owner, owners_of
 from kvlab.trace.changes import State
 from kvlab.trace.document import Trace
 from kvlab.trace.narration import Words, fill, narrate
-
-
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """What the event at a cursor changed, to be ringed. The twin of `touched` in model.js.
-
-    `slots` is (block, first slot, last slot); `entries` and `positions` are (first, last).
-    """
-
-    id: str | None = None
-    blocks: frozenset[int] = frozenset()
-    hosts: frozenset[int] = frozenset()
-    slots: tuple[int, int, int] | None = None
-    entries: tuple[int, int] | None = None
-    unmet: str | None = None
-    positions: tuple[int, int] | None = None
+from kvlab.trace.timeline import Timeline
+from kvlab.trace.touched import Touched, touched
 
 
 @dataclass(frozen=True)
@@ -53,11 +39,7 @@ class Scene:
     @cached_property
     def prompts(self) -> dict[str, list[int]]:
         """Prompt tokens by request, those of forks included."""
-        found = {entry["id"]: entry["prompt"] for entry in self.trace.document["requests"]}
-        for event in self.trace.events:
-            if event["kind"] == "forked":
-                found.setdefault(event["id"], found.get(event["parent"], []))
-        return found
+        return {entry["id"]: entry["prompt"] for entry in self.trace.document["requests"]}
 
     @cached_property
     def ids(self) -> list[str]:
@@ -68,30 +50,19 @@ class Scene:
         return owners_of(self.ids)
 
     @cached_property
-    def touched(self) -> Touched:
-        return touched(self.event, self.prompts)
+    def timeline(self) -> Timeline:
+        return Timeline.of(self.trace)
 
     @cached_property
-    def copies(self) -> dict[int, tuple[str, str]]:
-        """(request, out or in) by GPU block, for copies under way at the cursor."""
-        found: dict[int, tuple[str, str]] = {}
-        ended: set[int] = set()
-        for event in reversed(self.trace.events[: self.cursor]):
-            if event["kind"] in ("swap_in_finished", "block_released"):
-                ended |= {block for block in event["blocks"] if block not in found}
-            elif event["kind"] in ("swap_out_started", "swap_in_started"):
-                way = "out" if event["kind"] == "swap_out_started" else "in"
-                for block in event["blocks"]:
-                    if block not in ended:
-                        found.setdefault(block, (event["id"], way))
-        return found
+    def touched(self) -> Touched:
+        return touched(self.event, self.prompts)
 
     @cached_property
     def recovered(self) -> set[str]:
         """Requests that have rebuilt or restored KV on the GPU."""
         return {
             cell["id"]
-            for block in self.state["blocks"]
+            for block in self.state["blocks"].touched.values()
             for cell in block["cells"]
             if cell and cell["live"] and cell["how"] != "first"
         }
@@ -172,34 +143,3 @@ class Scene:
             table = "".join(f" P{block}" for block in request["table"]) if request else ""
             rows.append(f"{id}: {self.state_words(id)}, {numbers}{table}.")
         return " ".join([f"{self.where()}.", self.sentence, f"{self.free()}.", *rows])
-
-
-def touched(event: dict[str, Any] | None, prompts: dict[str, list[int]]) -> Touched:
-    """What an event changed."""
-    if event is None:
-        return Touched()
-    id, blocks = event.get("id"), set(event.get("blocks") or ())
-    hosts = frozenset(event.get("host_blocks") or ())
-    more: dict[str, Any] = {}
-    match event["kind"]:
-        case "block_allocated" | "block_shared":
-            more["entries"] = (event["logical"], event["logical"] + len(event["blocks"]) - 1)
-        case "swap_in_finished":
-            more["entries"] = (0, len(event["blocks"]) - 1)
-        case "block_copied":
-            blocks.add(event["block"])
-            more["entries"] = (event["logical"], event["logical"])
-        case "damage_found":
-            blocks.add(event["block"])
-        case "block_needed":
-            more["unmet"] = id
-        case "kv_written":
-            last = event["slot"] + event["last"] - event["first"]
-            more["slots"] = (event["block"], event["slot"], last)
-            more["positions"] = (event["first"], event["last"])
-        case "scheduled":
-            more["positions"] = (event["start"], event["start"] + event["tokens"] - 1)
-        case "token_sampled" | "token_delivered":
-            position = len(prompts.get(event["id"], ())) + event["index"]
-            more["positions"] = (position, position)
-    return Touched(id=id, blocks=frozenset(blocks), hosts=hosts, **more)

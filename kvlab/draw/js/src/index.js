@@ -1,20 +1,21 @@
 /** The player's module: an anywidget's `render`, and the parts for tests and static pages. */
-import { fold, stateAt } from "./fold.js";
 import { heartbeat } from "./heartbeat.js";
 import { placeIn } from "./link.js";
 import { mountPair } from "./pair.js";
 import { mountPlayer } from "./player.js";
-import { unpacked } from "./unpack.js";
-import { narrate } from "./words.js";
+import { prepare } from "./model.js";
+import { replay } from "./replay.js";
+import { inflated, unpacked } from "./unpack.js";
 
-const FORMAT = "kvlab-trace";
+const FORMAT = "kvlab-picture";
 const VERSION = 1;
 
-export { fold, mountPair, narrate, placeIn, stateAt };
+export { inflated, mountPair, placeIn, prepare, replay };
 
 /**
- * Show a trace in `root`; a trace that does not fit becomes a card. `options.words` is a catalogue
- * (kvlab/trace/words), `options.css` the player's style where the page does not have it yet.
+ * Show a packed trace (kvlab/draw/packed.py) in `root`; one that does not fit becomes a card.
+ * `options.words` is a catalogue (kvlab/trace/words), `options.css` the player's style where the page
+ * does not have it yet.
  */
 export function mount(root, trace, options = {}) {
   if (options.css) {
@@ -35,9 +36,6 @@ export function mount(root, trace, options = {}) {
 function misfit(trace) {
   if (trace?.format !== FORMAT) return "format";
   if (trace.version !== VERSION) return `version ${trace.version}`;
-  for (const name of ["scenario", "run", "model", "pool", "requests", "events", "steps"]) {
-    if (typeof trace[name] !== "object" || trace[name] === null) return name;
-  }
   return null;
 }
 

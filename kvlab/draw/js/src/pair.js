@@ -9,12 +9,12 @@
  * }} Options
  *   fork: the step from whose start on the second run is changed; 0: nowhere
  */
-import { isDense, isLong, painter } from "./dense.js";
+import { isDense, isLong, painter } from "./canvas.js";
 import { h, patch } from "./dom.js";
-import { fold } from "./fold.js";
+import { highlighter } from "./highlight.js";
 import { icon } from "./icons.js";
-import { lighter } from "./lit.js";
-import { prepare, touched } from "./model.js";
+import { prepare, stepIndex, touched } from "./model.js";
+import { replay as replayOf } from "./replay.js";
 import { watchTheme } from "./theme.js";
 import { MANY, atHand } from "./views/many.js";
 import { memory } from "./views/pool.js";
@@ -23,20 +23,6 @@ import { sheet } from "./views/sheets.js";
 import { overview, time } from "./views/time.js";
 import { fill } from "./words.js";
 
-/** Of a step's events the one that says most. */
-const TELLING = [
-  "damage_found",
-  "preempted",
-  "paused",
-  "copy_failed",
-  "stalled",
-  "resumed",
-  "finished",
-  "swap_in_finished",
-  "swap_out_finished",
-  "admitted",
-  "forked",
-];
 const KEYS = {
   ArrowRight: 1,
   ArrowLeft: -1,
@@ -47,8 +33,10 @@ const KEYS = {
 };
 
 /** Show two traces in `root`. Returns {element, goto, update, destroy, step}. */
-export function mountPair(root, traces, options) {
+export function mountPair(root, packed, options) {
   const { words } = options;
+  const models = packed.map((one) => prepare(one, words));
+  const traces = models.map(({ trace }) => trace);
   const t = (key, values = {}) => fill(words.pair[key] ?? key, values, words);
   const element = document.createElement("div");
   element.className = "kvlab-player kvlab-pair";
@@ -63,7 +51,7 @@ export function mountPair(root, traces, options) {
   const axis = Math.max(...traces.map((trace) => trace.steps.length));
   let step = bounded(options.step ?? shown.fork);
   let last = [];
-  const runs = traces.map((trace, i) => run(trace, ["before", "after"][i]));
+  const runs = models.map((model, i) => run(model, ["before", "after"][i]));
   const long = runs.some((one) => isLong(one.trace, one.model.ids));
   element.setAttribute("aria-label", t("label", { title: shown.title || traces[0].scenario.title }));
 
@@ -72,13 +60,13 @@ export function mountPair(root, traces, options) {
   }
 
   /** One of the two: its replay, what is open in it, and what a reader may do there. */
-  function run(trace, name) {
-    const model = prepare(trace, words);
+  function run(model, name) {
+    const { trace } = model;
     const place = {
       name,
       trace,
       model,
-      replay: fold(trace),
+      replay: replayOf(trace),
       painters: [],
       ui: { axis, ahead: true, unfolded: new Set(), low: 0, high: trace.events.length, find: "", scrolled: 0, selected: null, sheet: null },
       cursor: () => trace.steps.findLast((one) => one.step <= step)?.end ?? 0,
@@ -89,7 +77,7 @@ export function mountPair(root, traces, options) {
       draw();
     };
     place.act = {
-      goto: (cursor) => goto(trace.events[cursor - 1]?.step ?? 0),
+      goto: (cursor) => goto(trace.steps[stepIndex(trace, cursor)]?.step ?? 0),
       open: (what) => set({ open: what, sheet: "block" }),
       close: () => set({ sheet: null }),
       select: (id) => set({ selected: ui.selected === id ? null : id }),
@@ -111,12 +99,7 @@ export function mountPair(root, traces, options) {
     const own = trace.steps.find((one) => one.step === step);
     const end = trace.steps.at(-1)?.step ?? 0;
     if (!own) return t("ended", { last: end });
-    const events = trace.events.slice(own.first, own.end);
-    for (const kind of TELLING) {
-      const found = events.find((event) => event.kind === kind);
-      if (found) return model.say(found);
-    }
-    return events.length ? model.say(events.at(-1)) : "";
+    return model.say(trace.events[own.told]);
   }
 
   function spoken([one, other]) {
@@ -222,17 +205,17 @@ export function mountPair(root, traces, options) {
     return label ? { ...node, props: { ...node.props, "aria-label": `${label}: ${t(name)}` } } : node;
   }
 
-  function picture({ name, trace, model, replay, ui, act, cursor }, says) {
+  function picture({ name, model, replay, ui, act, cursor }, says) {
     const at = cursor();
     const state = replay.to(at);
     const now = touched(model, at - 1);
-    const ids = model.ids.length > MANY ? atHand(model, trace.events[at - 1], ui) : model.ids;
+    const ids = model.ids.length > MANY ? atHand(model, now, ui) : model.ids;
     return h(
       "section",
       { key: name, class: "k-pair-run", "data-run": name, "aria-label": t(name) },
       h("h3", { class: "k-pair-name" }, t(name)),
       h("p", { class: "k-pair-says", dir: "auto" }, says),
-      ofRun(name, memory(model, state, at, now, act)),
+      ofRun(name, memory(model, state, now, act)),
       ofRun(name, requests(model, state, now, ids, ui, act)),
       ofRun(name, sheet(model, state, at, ui, act)),
     );
@@ -269,10 +252,10 @@ export function mountPair(root, traces, options) {
     const next = view();
     patch(element, last, next);
     last = next;
-    for (const { name, trace, model, replay, cursor, painters, lit } of runs) {
+    for (const { name, trace, model, replay, cursor, painters, highlight } of runs) {
       const at = cursor();
       for (const one of painters) one.paint(replay.to(at), touched(model, at - 1));
-      lit?.again();
+      highlight?.again();
       const fork = trace.steps.findIndex((own) => shown.fork > 0 && own.step === shown.fork);
       partOf("time", name).querySelectorAll(".k-step")[fork]?.setAttribute("data-fork", "");
     }
@@ -330,7 +313,7 @@ export function mountPair(root, traces, options) {
   draw();
   for (const one of runs) {
     const { name, model, trace, replay, cursor } = one;
-    one.lit = lighter(partOf("run", name), model, () => replay.to(cursor()));
+    one.highlight = highlighter(partOf("run", name), model, () => replay.to(cursor()));
     const size = trace.pool.block_size;
     if (isDense(trace.pool.num_blocks, size) || isDense(trace.pool.host_blocks, size)) {
       one.pools = painter(partOf("run", name), model, draw);

@@ -4,7 +4,7 @@
  * @typedef {{
  *   words: object, title?: string, cursor?: number, start?: number, stop?: number | null,
  *   predict?: boolean, covered?: boolean, answers?: Answer[], presenter?: boolean, state?: object, axis?: number,
- *   link?: "" | "query" | "hash",
+ *   link?: "" | "query" | "hash", file?: () => Promise<Blob | string>,
  *   onCursor?: (cursor: number) => void, onPredict?: (on: boolean) => void,
  *   guide?: {question?: string, watch?: string[], note?: string, why?: string, next?: string},
  *   onNext?: () => void, onAnswers?: (answers: Answer[]) => void, onState?: (state: object) => void,
@@ -14,22 +14,21 @@
  *   state: what `state` of another player gave
  *   axis: columns that the time picture has at least, so that two runs stand on one axis
  *   link: where a copied link keeps scenario, method and cursor
+ *   file: gives the recorded run as a file that a reader can save
  *   guide: the host's words: before the first move, and at the end
  */
+import { answered, asCsv } from "./answers.js";
+import { isDense, isLong, painter } from "./canvas.js";
 import { patch } from "./dom.js";
-import { isDense, isLong, painter } from "./dense.js";
-import { fold } from "./fold.js";
+import { download, downloadPicture } from "./download.js";
 import { follower } from "./follow.js";
+import { highlighter } from "./highlight.js";
 import { guarded, onKey } from "./keys.js";
 import { addressOf, copy } from "./link.js";
 import { liner } from "./lines.js";
-import { lighter } from "./lit.js";
-import * as places from "./model.js";
-import { isKey, prepare, stepCursor, stepForward, stepIndex, told } from "./model.js";
+import { lastOf, nextEventOf, nextOf, prepare, stepCursor, stepForward, stepIndex, told, touched } from "./model.js";
 import { mover } from "./motion.js";
-import { answered, asCsv } from "./questions.js";
-import { save } from "./save.js";
-import { savePicture, saveRun } from "./take.js";
+import { replay as replayOf } from "./replay.js";
 import { watchTerms } from "./terms.js";
 import { watchTheme } from "./theme.js";
 import { view } from "./view.js";
@@ -42,7 +41,7 @@ const MOST_ANSWERS = 1000;
 const KEPT = ["lifted", "speed", "pauses", "predict", "presenter", "projector", "table", "selected", "reached"];
 
 /** Show a trace in `root`. Returns {element, goto, update, destroy, cursor, state}. */
-export function mountPlayer(root, trace, options) {
+export function mountPlayer(root, packed, options) {
   const element = document.createElement("div");
   element.className = "kvlab-player";
   element.tabIndex = -1;
@@ -50,6 +49,8 @@ export function mountPlayer(root, trace, options) {
   element.lang = options.words.language;
   root.append(element);
 
+  const model = prepare(packed, options.words);
+  const { trace } = model;
   const events = trace.events.length;
   const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
   const rangeOf = ({ start, stop }) => {
@@ -58,12 +59,12 @@ export function mountPlayer(root, trace, options) {
     return { low, high };
   };
 
-  const model = prepare(trace, options.words);
-  const replay = fold(trace);
+  const replay = replayOf(trace);
   const ui = {
     title: options.title ?? "",
     guide: options.guide ?? {},
     link: options.link ?? "",
+    file: Boolean(options.file),
     axis: options.axis ?? 0,
     offline: false,
     playing: false,
@@ -105,7 +106,7 @@ export function mountPlayer(root, trace, options) {
   const canvases = paints ? painter(element, model, () => draw()) : null;
   const lines = liner(element);
   const follow = follower(element);
-  const lit = lighter(element, model, () => replay.to(shown), lines.again);
+  const highlight = highlighter(element, model, () => replay.to(shown), lines.again);
   const move = mover(
     element,
     model,
@@ -130,15 +131,15 @@ export function mountPlayer(root, trace, options) {
     patch(element, last, next);
     last = next;
     if (held?.disabled) element.focus({ preventScroll: true });
-    canvases?.paint(state, places.touched(model, shown - 1));
+    canvases?.paint(state, touched(model, shown - 1));
     follow(stepIndex(trace, shown), trace.events[told(model, shown)]?.id);
-    lit.again();
+    highlight.again();
     lines.again();
   }
 
   /** What a projector shows large: a long stretch its time, another one its blocks. */
   const leads = () =>
-    !model.swaps && stepIndex(trace, ui.high) - stepIndex(trace, ui.low + 1) > 5 ? "time" : "memory";
+    !trace.swaps && stepIndex(trace, ui.high) - stepIndex(trace, ui.low + 1) > 5 ? "time" : "memory";
 
   /** What an action changed is drawn, and told to a host that keeps it. */
   function changed() {
@@ -161,8 +162,8 @@ export function mountPlayer(root, trace, options) {
       question,
       verdict: {
         right: answer.right,
-        says: judged(model, ui.latest, answer),
-        explain: answer.given === null ? "" : ui.latest.explain,
+        says: judged(model, answer),
+        explain: answer.given === null ? "" : ui.latest.look,
         here: cursor === ui.latest.at,
       },
     };
@@ -224,8 +225,7 @@ export function mountPlayer(root, trace, options) {
       moving: true,
       done: () => {
         if (!ui.playing) return;
-        const event = trace.events[told(model, cursor)];
-        const halt = cursor === before || ui.asked.question || (ui.pauses && isKey(event));
+        const halt = cursor === before || ui.asked.question || (ui.pauses && trace.halts.includes(told(model, cursor) + 1));
         if (cursor < ui.high && !halt) {
           timer = setTimeout(playOn, MILLISECONDS_TO_READ / ui.speed);
           return;
@@ -236,8 +236,9 @@ export function mountPlayer(root, trace, options) {
     });
   }
 
-  const nextMoment = () => model.moments.find((one) => one.cursor > cursor && one.cursor <= ui.high)?.cursor ?? ui.high;
-  const momentBefore = () => model.moments.findLast((one) => one.cursor < cursor && one.cursor >= ui.low)?.cursor ?? ui.low;
+  const stops = () => model.stops(ui.low, ui.high);
+  const nextMoment = () => nextOf(stops(), cursor) ?? ui.high;
+  const momentBefore = () => lastOf(stops(), cursor) ?? ui.low;
 
   const go = (to, moving = false) => () => {
     stop();
@@ -257,13 +258,13 @@ export function mountPlayer(root, trace, options) {
     event: go(() => cursor + 1, true),
     stepBack: go(() => stepCursor(trace, cursor, -1)),
     stepForward: go(() => stepForward(model, cursor), true),
-    preemption: go(() => within(places.nextPreemption(model, cursor))),
-    preemptionBack: go(() => within(places.previousPreemption(model, cursor))),
-    full: go(() => within(places.nextFull(model, cursor))),
-    sameRequest: go(() => within(places.nextOf(trace, cursor, ui.selected ?? nearestId(trace, cursor)))),
+    preemption: go(() => within(nextOf(trace.pauses, cursor))),
+    preemptionBack: go(() => within(lastOf(trace.pauses, cursor))),
+    full: go(() => within(nextOf(trace.full, cursor))),
+    sameRequest: go(() => within(nextEventOf(trace, cursor, ui.selected ?? nearestId(trace, cursor)))),
     eventOf: (id) => {
       ui.selected = id;
-      go(() => within(places.nextOf(trace, cursor, id)))();
+      go(() => within(nextEventOf(trace, cursor, id)))();
     },
     within,
     goto: (value) => {
@@ -310,7 +311,7 @@ export function mountPlayer(root, trace, options) {
     choose: (index) => {
       const { question } = ui.asked;
       const option = question?.options[index];
-      if (option) act.answer(question, option.value);
+      if (option !== undefined) act.answer(question, option);
     },
     next: () => options.onNext?.(),
     unfold: (id) => {
@@ -328,8 +329,8 @@ export function mountPlayer(root, trace, options) {
     },
     saveJson: () => saveAnswers("json"),
     saveCsv: () => saveAnswers("csv"),
-    saveRun: () => saveRun(element, trace),
-    savePicture: () => savePicture(element, `${trace.scenario.name}-${cursor}`),
+    saveRun: async () => download(element, `${trace.scenario.name}-trace.json`, await options.file()),
+    savePicture: () => downloadPicture(element, `${trace.scenario.name}-${cursor}`),
     copyLink: async () => {
       const address = addressOf(element.ownerDocument.location, ui.link, place());
       ui.copied = { address, done: await copy(element, address) };
@@ -396,12 +397,12 @@ export function mountPlayer(root, trace, options) {
   function saveAnswers(kind) {
     const name = `${trace.scenario.name ?? "run"}-answers.${kind}`;
     const facts = { scenario: trace.scenario.name, model: trace.model.name, answers: ui.answers };
-    save(element, name, kind === "csv" ? asCsv(ui.answers) : JSON.stringify(facts, null, 2));
+    download(element, name, kind === "csv" ? asCsv(ui.answers) : JSON.stringify(facts, null, 2));
   }
 
   /** What a link says: enough to come back to this picture. */
   function place() {
-    return { scenario: trace.scenario.name, method: trace.scenario.engine.method, cursor };
+    return { scenario: trace.scenario.name, method: trace.scenario.method, cursor };
   }
 
   function state() {
@@ -470,5 +471,5 @@ function kept(values) {
 /** The request that the event at the cursor is about, or the last one before it. */
 function nearestId(trace, cursor) {
   for (let i = cursor - 1; i >= 0; i -= 1) if (trace.events[i].id) return trace.events[i].id;
-  return places.next(trace.events, cursor, (event) => event.id)?.id;
+  return trace.events.slice(cursor).find((event) => event.id)?.id;
 }

@@ -7,7 +7,7 @@
  */
 import { h, patch } from "./dom.js";
 import { icon } from "./icons.js";
-import { badge, marks, owners } from "./owners.js";
+import { badge, marks } from "./owners.js";
 import { watchTheme } from "./theme.js";
 import { fill } from "./words.js";
 
@@ -25,7 +25,7 @@ export function mountRace(root, race, options) {
   const { words } = options;
   const t = (key, values = {}) => fill(words.race[key] ?? key, values, words);
   const number = (value) => String(value).replace(/\B(?=(\d{3})+$)/g, words.grammar.thousands);
-  const own = owners(race.ids);
+  const own = new Map(race.owners.map((owner) => [owner.id, owner]));
   const steps = Math.max(...race.sides.map((side) => side.steps.at(-1)?.step ?? 0));
   const element = document.createElement("div");
   element.className = "kvlab-player kvlab-race";

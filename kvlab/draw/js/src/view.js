@@ -2,9 +2,9 @@
  * The whole picture: a pure function of the trace, the state and the interface. Guide and controls stand
  * at the cursor; the scene at `shown`, which follows it through the states between while things move.
  */
-import { isLong } from "./dense.js";
+import { isLong } from "./canvas.js";
 import { h } from "./dom.js";
-import { stepIndex, told, touched } from "./model.js";
+import { told, touched } from "./model.js";
 import { marks } from "./owners.js";
 import { tip } from "./terms.js";
 import { banner, guide, spoken } from "./views/guide.js";
@@ -19,12 +19,12 @@ import { transport } from "./views/transport.js";
 export function view(model, state, cursor, shown, ui, act) {
   const now = touched(model, told(model, shown));
   const come = model.ids.filter((id) => ui.ahead || state.requests[id]);
-  const ids = model.ids.length > MANY ? atHand(model, model.trace.events[shown - 1], ui) : come;
+  const ids = model.ids.length > MANY ? atHand(model, now, ui) : come;
   const scene = ui.table
     ? [asTables(model, state)]
     : [
-        memory(model, state, shown, now, act),
-        batch(model, shown, now),
+        memory(model, state, now, act),
+        batch(model, state, now),
         requests(model, state, now, ids, ui, act),
       ];
   return [
@@ -47,18 +47,13 @@ export function view(model, state, cursor, shown, ui, act) {
 }
 
 /** The model between memory and requests, with what goes through it in this step. */
-function batch({ trace, t, owners }, cursor, now) {
-  const step = trace.steps[stepIndex(trace, cursor)];
-  const own = new Map();
-  for (const event of step ? trace.events.slice(step.first, cursor) : []) {
-    if (event.kind === "scheduled") own.set(event.id, event);
-    if (event.kind === "unscheduled") own.delete(event.id);
-  }
-  const total = (name) => [...own.values()].reduce((sum, event) => sum + event[name], 0);
-  const [tokens, again] = [total("tokens"), total("again")];
+function batch({ t, owners }, state, now) {
+  const own = Object.values(state.requests).flatMap(({ batch }) => (batch ? [batch] : []));
+  const [tokens, again] = [0, 1].map((place) => own.reduce((sum, batch) => sum + batch[place], 0));
+  const mine = state.requests[now.id]?.batch && owners.get(now.id);
   return h(
     "div",
-    { key: "model", class: "k-model", "data-now": own.size > 0, ...(own.has(now.id) ? marks(owners.get(now.id)) : {}) },
+    { key: "model", class: "k-model", "data-now": own.length > 0, ...marks(mine) },
     h("span", null, t("the_model"), tokens > 0 && ` · ${t(again ? "in_batch_again" : "in_batch", { tokens, again })}`),
   );
 }

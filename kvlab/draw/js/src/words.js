@@ -1,6 +1,6 @@
 /**
- * Words for events and for the player, from a catalogue (kvlab/trace/words). The twin of
- * kvlab/trace/narration.py, which describes the templates; a test holds the two equal.
+ * Words for events and for the player, from a catalogue (kvlab/trace/words); templates are described
+ * in kvlab/trace/narration.py.
  *
  * @typedef {Record<string, any>} Words
  */
@@ -9,38 +9,6 @@ const FIELD = /\{([a-z_]+)(?::([A-Za-z_]+))?\}/g;
 
 const has = Object.hasOwn;
 
-/** The sentence for an event: by its key `say`, else by the longest part of it that has words. */
-export function narrate(event, words) {
-  const templates = words.events;
-  let say = event.say || event.kind;
-  while (!has(templates, say) && say.includes(".")) say = say.slice(0, say.lastIndexOf("."));
-  return fill(has(templates, say) ? templates[say] : templates.unknown, args(event), words);
-}
-
-/** The event's fields and what follows from them; see `arguments` in narration.py. */
-function args(event) {
-  switch (event.kind) {
-    case "scheduled":
-      return {
-        ...event,
-        last: event.start + event.tokens - 1,
-        fresh: event.tokens - event.again,
-      };
-    case "resumed":
-      return { ...event, fresh: event.history - event.kv - event.rebuild };
-    case "block_allocated":
-      return { ...event, logicals: event.blocks.map((_, i) => event.logical + i) };
-    case "block_released":
-      return { ...event, kept: event.blocks.length - event.freed.length };
-    case "damage_found":
-      return { ...event, count: event.layers.length };
-    case "token_delivered":
-      return { ...event, before: event.index - 1 };
-    default:
-      return event;
-  }
-}
-
 /** A template with its fields replaced, in one pass: values are never read as templates. */
 export function fill(template, values, words) {
   return template.replace(FIELD, (_, name, spec) =>
@@ -48,26 +16,19 @@ export function fill(template, values, words) {
   );
 }
 
-/** The form that the catalogue's rule gives a number. */
-export function plural(number, words) {
-  const lists = (list, value) => list === undefined || list.includes(value);
-  for (const rule of words.grammar.plural) {
-    if (
-      lists(rule.is, number) &&
-      lists(rule.mod10, number % 10) &&
-      lists(rule.mod100, number % 100) &&
-      !(rule.not100 ?? []).includes(number % 100)
-    )
-      return rule.form;
-  }
-  return "other";
+const rules = new Map();
+
+/** Which form of a word a count has. */
+function form(forms, count, { language }) {
+  if (count === 0 && forms.zero !== undefined) return forms.zero;
+  if (!rules.has(language)) rules.set(language, new Intl.PluralRules(language));
+  return forms[rules.get(language).select(count)] ?? forms.other;
 }
 
 function field(value, spec, words) {
   if (spec === undefined) return text(value);
   if (has(words.forms, spec)) {
-    const forms = words.forms[spec];
-    return text(forms[plural(value, words)] ?? forms.other).replaceAll("{n}", () => grouped(value, words));
+    return text(form(words.forms[spec], value, words)).replaceAll("{n}", () => grouped(value, words));
   }
   if (has(words.maps, spec)) {
     const map = words.maps[spec];

@@ -14,7 +14,7 @@ export function ask(model, ui, act) {
       h(
         "div",
         { class: "k-options" },
-        question.options.map(({ value, label }, i) =>
+        question.options.map((value, i) =>
           h(
             "button",
             {
@@ -26,7 +26,7 @@ export function ask(model, ui, act) {
               onclick: () => act.answer(question, value),
             },
             i < 9 && h("kbd", { "aria-hidden": "true" }, i + 1),
-            h("span", null, label),
+            h("span", null, value),
           ),
         ),
         h(
@@ -66,12 +66,10 @@ export function ask(model, ui, act) {
 }
 
 /** What the answer came to, in words. */
-export function judged({ t }, question, answer) {
-  const label = (value) => question.options.find((option) => option.value === value)?.label ?? value;
-  const values = { given: label(answer.given), answer: label(answer.answer) };
+export function judged({ t }, answer) {
   if (answer.given === null) return t("verdict_skipped");
-  if (answer.right === null) return t("verdict_noted", values);
-  return t(answer.right ? "verdict_right" : "verdict_wrong", values);
+  if (answer.right === null) return t("verdict_noted", answer);
+  return t(answer.right ? "verdict_right" : "verdict_wrong", answer);
 }
 
 /** Every answer given so far, with buttons that save them. */

@@ -1,25 +1,48 @@
 /** One block, opened: what lies in its slots at the cursor, and what was measured of it. */
 import { h } from "../dom.js";
-import { damageOf, largestDifference, sameBytes, writesIn } from "../measured.js";
 import { shortened } from "../owners.js";
 
 export function openBlock(model, state, cursor, { block, host, slot }) {
   const { t } = model;
   const onHost = host !== undefined;
   const { cells } = onHost ? state.host_blocks[host] : state.blocks[block];
-  const writes = writesIn(model, cells, cursor);
-  const damage = !onHost && state.blocks[block].damaged && damageOf(model, block, cursor);
+  const writes = writesIn(model, cells);
+  const damaged = !onHost && state.blocks[block].damaged;
   const restored = cells.some((cell) => cell?.live && cell.how === "restored");
   return [
     h("p", null, holders(model, state, { block, host })),
-    damage && h("p", null, "⚡ ", t("damaged_layers", damage)),
+    damaged && h("p", null, "⚡ ", t("damaged_layers", damaged)),
     slots(model, cells, slot),
     writes.length > 0 && h("h4", null, t("stored_values")),
     writes.map((write) => measurement(model, write)),
-    restored && !onHost && h("p", { class: "k-claim" }, t(`same_bytes_${sameBytes(model, block, cursor)}`)),
+    restored && !onHost && h("p", { class: "k-claim" }, t(`same_bytes_${sameBytes(model.trace, block, cursor)}`)),
     h("p", { class: "k-none" }, t("measured_note")),
   ];
 }
+
+/**
+ * The writes whose values lie in a block: {event, id, first, last, how, now, before}; now and before
+ * are measurements or undefined, before only for what was rebuilt and measured alike.
+ */
+function writesIn({ trace }, cells) {
+  const { entries, before } = trace.measured;
+  const at = new Set(cells.filter(Boolean).map(({ event }) => event));
+  const earlier = new Map(before);
+  const measured = (event) => entries.find((entry) => entry.event === event);
+  return [...at]
+    .map((event) => {
+      const { id, changes } = trace.events[event];
+      const write = changes.find(([operation]) => trace.names[operation] === "write");
+      const [, , , , first, count, how] = write;
+      const [now, then] = [event, earlier.get(event)].map(measured);
+      return { event, id, first, last: first + count - 1, how, now, before: then };
+    })
+    .sort((a, b) => a.first - b.first);
+}
+
+/** Whether a restored block has the bytes that were copied out: true, false, or null: not measured. */
+const sameBytes = ({ measured }, block, cursor) =>
+  measured.same.findLast(([event, which]) => event < cursor && which === block)?.[2] ?? null;
 
 /** The block's name for a heading. */
 export const blockName = ({ block, host }) => (host === undefined ? `P${block}` : `H${host}`);
@@ -125,3 +148,7 @@ function rebuilt(t, now, before) {
     ? t("rebuilt_norms", { difference: difference.toExponential(1) })
     : t("rebuilt_equal");
 }
+
+/** The largest difference between two lists of numbers. */
+const largestDifference = (one, other) =>
+  Math.max(0, ...one.map((value, i) => Math.abs(value - (other[i] ?? value))));

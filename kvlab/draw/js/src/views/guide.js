@@ -1,6 +1,6 @@
 /** The guide: one voice in one place. What happens, why, what is asked, and at the end what is next. */
 import { h } from "../dom.js";
-import { causeOf, fallenBack, stepIndex, told } from "../model.js";
+import { fallenBack, stepIndex, told } from "../model.js";
 import { icon } from "../icons.js";
 import { marks } from "../owners.js";
 import { termed } from "../terms.js";
@@ -10,7 +10,7 @@ import { ask } from "./ask.js";
 function header(model, cursor, ui) {
   const { trace, t } = model;
   const { scenario, run } = trace;
-  const fell = fallenBack(model, cursor);
+  const fell = fallenBack(trace, cursor);
   const facts = [
     trace.recorded
       ? t("recorded", { device: run.device, name: run.device_name })
@@ -23,7 +23,7 @@ function header(model, cursor, ui) {
     "header",
     { class: "k-head" },
     h("h2", { class: "k-title" }, ui.title || scenario.title || scenario.name),
-    h("span", { class: "k-pill" }, t(`method_${scenario.engine.method}`)),
+    h("span", { class: "k-pill" }, t(`method_${scenario.method}`)),
     fell.count > 0 && h("span", { class: "k-pill", "data-fell-back": fell.count }, t("fell_back", fell)),
     trace.model.stand_in && h("span", { class: "k-pill" }, t("stand_in")),
     h("span", { class: "k-facts" }, facts.join(" · ")),
@@ -36,8 +36,8 @@ export function guide(model, cursor, ui, act) {
   const at = told(model, cursor);
   const event = trace.events[at];
   const first = cursor === ui.low;
-  const cause = event && !first ? causeOf(trace.events, at) : null;
-  const note = event ? model.notes.get(at) : trace.scenario.lesson?.about;
+  const cause = first ? null : (event?.cause ?? null);
+  const note = event ? model.notes.get(at) : trace.scenario.about;
   const ends = cursor === ui.high;
   return h(
     "section",

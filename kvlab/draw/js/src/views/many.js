@@ -1,15 +1,15 @@
 /** Many requests: a search, the cards of those at hand, and a list of which only what is seen is made. */
 import { h } from "../dom.js";
 import { badge, marks, shortened } from "../owners.js";
-import { stateWords } from "./requests.js";
+import { stateWords } from "./state_words.js";
 
 export const MANY = 12;
 const ROW = 40;
 const SEEN = 380;
 
 /** The requests whose cards and tables are shown: of the event, of the need behind it, the chosen one. */
-export function atHand(model, event, ui) {
-  const wanted = [ui.selected, event?.id, event?.need_of, event?.next_id];
+export function atHand(model, now, ui) {
+  const wanted = [ui.selected, now.id, ...now.others];
   const found = [...new Set(wanted)].filter((id) => model.owners.has(id));
   return found.length ? found : model.ids.slice(0, 2);
 }

@@ -1,8 +1,7 @@
 /** The GPU pool, the CPU pool and the link between: blocks keep their place, owners come and go. */
 import { h, memo } from "../dom.js";
-import { isDense } from "../dense.js";
+import { isDense } from "../canvas.js";
 import { icon } from "../icons.js";
-import { damageOf } from "../measured.js";
 import { badge, marks } from "../owners.js";
 
 /** How much of a block can be drawn: numbered cells, plain cells, or a field of a canvas. */
@@ -27,11 +26,11 @@ function canvas(model, kind, blocks, act) {
 }
 
 /** Both pools, with what tells how large their blocks can be drawn. */
-export function memory(model, state, cursor, now, act) {
+export function memory(model, state, now, act) {
   const { trace, t } = model;
   const { num_blocks: total, host_blocks: stored } = trace.pool;
   const across = acrossOf(trace.pool);
-  const rows = Math.ceil(total / across) + (model.swaps ? Math.ceil(stored / across) : 0);
+  const rows = Math.ceil(total / across) + (model.trace.swaps ? Math.ceil(stored / across) : 0);
   return h(
     "div",
     {
@@ -39,11 +38,11 @@ export function memory(model, state, cursor, now, act) {
       class: "k-memory",
       role: "region",
       "aria-label": t("memory"),
-      style: `--across:${across};--rows:${rows};--pools:${model.swaps ? 2 : 1};--slots:${slotsAcross(trace.pool)}`,
+      style: `--across:${across};--rows:${rows};--pools:${model.trace.swaps ? 2 : 1};--slots:${slotsAcross(trace.pool)}`,
     },
-    pool(model, state, cursor, now, act),
-    model.swaps && link(model, state, cursor),
-    model.swaps && hostPool(model, state, now, act),
+    pool(model, state, now, act),
+    model.trace.swaps && link(model, state),
+    model.trace.swaps && hostPool(model, state, now, act),
   );
 }
 
@@ -53,7 +52,7 @@ const acrossOf = ({ num_blocks }) => (num_blocks <= 4 ? 2 : num_blocks <= 9 ? 3 
 const slotsAcross = (pool) => Math.min(pool.block_size, density(pool) === "full" ? 8 : 16);
 
 /** What travels between the pools goes this way. */
-function link({ t, owners }, state, cursor) {
+function link({ t, owners }, state) {
   const [id, request] =
     Object.entries(state.requests).find(([, one]) => COPYING.has(one.state)) ?? [];
   const way = request && (request.state === "swapping_out" ? "out" : "in");
@@ -65,12 +64,11 @@ function link({ t, owners }, state, cursor) {
   );
 }
 
-function pool(model, state, cursor, now, act) {
+function pool(model, state, now, act) {
   const { trace, t } = model;
   const total = trace.pool.num_blocks;
   const size = density(trace.pool);
-  const copies = state.in_flight && size !== "dense" ? copiesAt(trace.events, cursor) : NONE;
-  const recovered = size === "full" ? recoveredIds(state) : NONE;
+  const recovered = size === "full" ? recoveredIds(state) : new Set();
   return h(
     "div",
     { class: "k-pool", role: "group", "aria-label": t("gpu_pool") },
@@ -91,18 +89,15 @@ function pool(model, state, cursor, now, act) {
           "div",
           { class: "k-blocks", "data-size": size },
           state.blocks.map((block, id) => {
-            const copy = copies.get(id);
             const touched = now.blocks.has(id) || now.slots?.block === id;
-            const deps = [...Object.values(block), copy?.way, copy?.id, recovered.size, touched && now];
+            const deps = [...Object.values(block), recovered.size, touched && now];
             return memo(model.memory, `P${id}`, deps, () =>
-              gpuBlock(model, recovered, block, id, now, copy, size, cursor, act),
+              gpuBlock(model, recovered, block, id, now, size, act),
             );
           }),
         ),
   );
 }
-
-const NONE = new Map();
 
 /** Requests that have rebuilt or restored KV on the GPU. */
 function recoveredIds(state) {
@@ -113,26 +108,9 @@ function recoveredIds(state) {
   return found;
 }
 
-/** Block id to the copy that it is part of, for copies under way at the cursor. */
-function copiesAt(events, cursor) {
-  const found = new Map();
-  const ended = new Set();
-  for (let i = cursor - 1; i >= 0; i -= 1) {
-    const event = events[i];
-    if (event.kind === "swap_in_finished" || event.kind === "block_released") {
-      for (const block of event.blocks) if (!found.has(block)) ended.add(block);
-    } else if (event.kind === "swap_out_started" || event.kind === "swap_in_started") {
-      for (const block of event.blocks) {
-        if (ended.has(block) || found.has(block)) continue;
-        found.set(block, { id: event.id, way: event.kind === "swap_out_started" ? "out" : "in" });
-      }
-    }
-  }
-  return found;
-}
-
-function gpuBlock(model, recovered, block, id, now, copy, size, cursor, act) {
+function gpuBlock(model, recovered, block, id, now, size, act) {
   const { owners, t } = model;
+  const { copy } = block;
   const holders = block.status === "in_flight" ? [copy?.id] : block.owners;
   const owner = owners.get(holders[0]);
   const filled = block.cells.filter((cell) => cell?.live).length;
@@ -153,7 +131,7 @@ function gpuBlock(model, recovered, block, id, now, copy, size, cursor, act) {
     h(
       "div",
       { class: "k-name" },
-      opener(`P${id}`, id === 0, describe(model, block, id, copy, filled, cursor)),
+      opener(`P${id}`, id === 0, describe(model, block, id, filled)),
       block.damaged && block.status !== "free" && icon("damaged", "k-damaged"),
       size !== "full" && block.cached && block.status === "free" && h("i", { class: "k-cached" }),
       copy && block.status === "in_flight" && icon(copy.way, "k-way"),
@@ -235,8 +213,9 @@ function tip(model, cell, slot) {
   });
 }
 
-function describe(model, block, id, copy, filled, cursor) {
+function describe(model, block, id, filled) {
   const { t } = model;
+  const { copy } = block;
   const values = {
     block: `P${id}`,
     owners: block.owners,
@@ -246,7 +225,7 @@ function describe(model, block, id, copy, filled, cursor) {
     ghosts: block.cells.filter((cell) => cell && !cell.live).length,
   };
   if (block.damaged && block.status === "held") {
-    return t("block_damaged", { ...values, layers: damageOf(model, id, cursor)?.layers ?? [] });
+    return t("block_damaged", { ...values, layers: block.damaged.layers });
   }
   if (block.status === "free") return t(values.ghosts ? "block_ghosts" : "block_free", values);
   if (block.status === "in_flight") return t(`block_${copy?.way ?? "out"}`, values);

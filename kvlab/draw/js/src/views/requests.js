@@ -3,6 +3,7 @@ import { h, memo } from "../dom.js";
 import { icon } from "../icons.js";
 import { badge, marks, shortened } from "../owners.js";
 import { MANY, list } from "./many.js";
+import { stateWords } from "./state_words.js";
 
 const MOST_ENTRIES = 64;
 
@@ -136,14 +137,6 @@ function card(model, state, id, now, opened, first, act) {
     strip(model, state, id, now, first),
     tableRow(model, request, id, now, first),
   );
-}
-
-/** A request's state in words. */
-export function stateWords({ t }, request) {
-  if (!request) return t("state_absent");
-  if (request.state === "finished") return t(`state_finished_${request.finish}`);
-  if (request.state === "running" && request.unmet) return t("state_unmet");
-  return t(`state_${request.state}`, { method: request.method });
 }
 
 /** Positions of a request whose KV is in blocks that a copy holds. */

@@ -2,9 +2,8 @@
 import { h } from "../dom.js";
 import { icon } from "../icons.js";
 import { LISTED } from "../keys.js";
-import { nextFull, nextOf, nextPreemption, previousPreemption } from "../model.js";
+import { lastOf, nextEventOf, nextOf } from "../model.js";
 import { badge } from "../owners.js";
-import { isWhole } from "../take.js";
 import { glossary } from "../terms.js";
 import { results } from "./ask.js";
 import { blockName, openBlock } from "./block.js";
@@ -70,9 +69,9 @@ function more(model, cursor, ui, act) {
     h(
       "div",
       { class: "k-row-of-buttons" },
-      button("preemption", "next_preemption", act.preemption, off(nextPreemption(model, cursor))),
-      button("preemptionBack", "preemption_back", act.preemptionBack, off(previousPreemption(model, cursor))),
-      button("full", "next_full", act.full, off(nextFull(model, cursor))),
+      button("preemption", "next_preemption", act.preemption, off(nextOf(model.trace.pauses, cursor))),
+      button("preemptionBack", "preemption_back", act.preemptionBack, off(lastOf(model.trace.pauses, cursor))),
+      button("full", "next_full", act.full, off(nextOf(model.trace.full, cursor))),
       !ui.lifted && (ui.low > 0 || ui.high < model.trace.events.length) && button("lift", "whole_run", act.lift),
     ),
     h("h4", null, t("next_event_of")),
@@ -89,7 +88,7 @@ function more(model, cursor, ui, act) {
             "data-event-of": id,
             "aria-label": `${t("next_event_of")} ${id}`,
             onclick: () => act.eventOf(id),
-            ...off(nextOf(model.trace, cursor, id)),
+            ...off(nextEventOf(model.trace, cursor, id)),
           },
           badge(owners.get(id)),
         ),
@@ -118,7 +117,7 @@ function more(model, cursor, ui, act) {
       "div",
       { class: "k-row-of-buttons" },
       ui.link && button("copyLink", "copy_link", act.copyLink),
-      isWhole(model.trace) && button("saveRun", "save_run", act.saveRun),
+      ui.file && button("saveRun", "save_run", act.saveRun),
       button("savePicture", "save_picture", act.savePicture),
     ),
     ui.copied &&

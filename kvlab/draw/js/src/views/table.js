@@ -1,7 +1,7 @@
 /** The picture as tables: blocks, CPU blocks and requests, for readers of tables and screen readers. */
 import { h } from "../dom.js";
 import { shortened } from "../owners.js";
-import { stateWords } from "./requests.js";
+import { stateWords } from "./state_words.js";
 
 const MOST_ROWS = 256;
 

@@ -2,7 +2,6 @@
 import { h, memo } from "../dom.js";
 import { icon } from "../icons.js";
 import { stepIndex } from "../model.js";
-import { MOST_DRAWN } from "../timeline.js";
 import { badge, marks, shortened } from "../owners.js";
 
 const MOST_NAMED = 24;
@@ -225,9 +224,7 @@ function received(model, id, row, known, act) {
         h(
           "span",
           null,
-          gap.recovery === null
-            ? t("gap", gap)
-            : t("gap_split", { ...gap, waiting: gap.steps - gap.recovery }),
+          t(gap.recovery ? "gap_split" : gap.waiting ? "gap_waiting" : "gap", gap),
         ),
       ),
     ),
@@ -283,7 +280,7 @@ function freeRow(model, row, known, dense) {
       h(
         "span",
         { key: `f${i}`, class: "k-freecell", style: at(row, i + 1), "data-free-after": free },
-        total <= MOST_DRAWN
+        timeline.pools.length > 0
           ? timeline.pools[i].map((id) => h("i", marks(owner(id)), id && h("span", null, owner(id)?.short)))
           : h("i", { class: "k-level", style: `--fill:${free / total}` }),
         (total < 100 || !dense || i % 4 === 0) &&

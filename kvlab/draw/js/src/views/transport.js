@@ -112,9 +112,9 @@ function slider(model, cursor, ui, act, known) {
 /** What happened where, and where a question is put; of what is not reached nothing. */
 function marks(model, low, seen, span, ui) {
   const place = (cursor) => `--at:${(cursor - low) / span}`;
-  const events = model.marks
-    .filter(({ cursor }) => cursor > low && cursor <= seen)
-    .map(({ cursor, mark }) =>
+  const events = model.trace.marks
+    .filter(([cursor]) => cursor > low && cursor <= seen)
+    .map(([cursor, mark]) =>
       h("i", { key: cursor, class: "k-mark", "data-mark": mark, style: place(cursor) }),
     );
   // Two that would lie on each other are one.

@@ -82,7 +82,7 @@ function laneAt(target, y) {
   });
 }
 
-export function lighter(element, model, stateNow, changed = () => {}) {
+export function highlighter(element, model, stateNow, changed = () => {}) {
   let subject = null;
   let marked = [];
 

@@ -1,11 +1,19 @@
-/** What a reader can take along from a page: the recorded run, and the picture as an image. */
-import { save } from "./save.js";
+/** What a reader can take along from a page without a server: files, and the picture as an image. */
 
-/** A run that lies whole in the page can be replayed elsewhere; a widget's comes without its summary. */
-export const isWhole = (trace) => Boolean(trace.summary);
-
-export function saveRun(element, trace) {
-  save(element, `${trace.scenario.name}-trace.json`, JSON.stringify({ ...trace, recorded: true }));
+/** Hand a text or a blob to the reader as a file. */
+export function download(element, name, content) {
+  const { ownerDocument: page } = element;
+  const types = { csv: "text/csv", svg: "image/svg+xml" };
+  const type = types[name.split(".").pop()] ?? "application/json";
+  const blob = content instanceof Blob ? content : new Blob([content], { type });
+  const address = URL.createObjectURL(blob);
+  const link = page.createElement("a");
+  link.href = address;
+  link.download = name.replace(/[^\w.-]+/g, "-");
+  element.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
 /** Left out of the picture: what is there to be pressed, read aloud or opened. */
@@ -15,7 +23,7 @@ const CONTROLS = ".k-transport, .k-sheet, .k-tip, .k-hidden, .k-banner, .k-ask";
  * The picture as the browser draws it, twice as large. A browser that does not let a page read such a
  * drawing back gets it as SVG.
  */
-export async function savePicture(element, name) {
+export async function downloadPicture(element, name) {
   const svg = drawing(element);
   try {
     const image = new Image();
@@ -24,9 +32,9 @@ export async function savePicture(element, name) {
     const canvas = element.ownerDocument.createElement("canvas");
     Object.assign(canvas, { width: 2 * image.width, height: 2 * image.height });
     canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-    save(element, `${name}.png`, await new Promise((done) => canvas.toBlob(done, "image/png")));
+    download(element, `${name}.png`, await new Promise((done) => canvas.toBlob(done, "image/png")));
   } catch {
-    save(element, `${name}.svg`, svg);
+    download(element, `${name}.svg`, svg);
   }
 }
 
