@@ -22,7 +22,7 @@ from kvlab.draw.chart_look import (
     tinted,
 )
 from kvlab.trace.document import Trace
-from kvlab.trace.facts import Moment, moments
+from kvlab.trace.facts import StepMemory, memory
 from kvlab.trace.speech import ENGLISH, Speech
 
 MOST_LABELLED_STEPS = 24
@@ -33,7 +33,7 @@ def memory_figure(trace: Trace, look: Look = LIGHT, speech: Speech = ENGLISH) ->
 
     The CPU pool has a panel of its own when something was ever stored there.
     """
-    seen, pool = moments(trace), trace.document["pool"]
+    seen, pool = memory(trace), trace.document["pool"]
     stored = any(moment.host_kv for moment in seen)
     panels = ["gpu", *(["cpu"] if stored else []), "free"]
     figure = stacked(panels, look, speech)
@@ -124,7 +124,7 @@ def memory_figure(trace: Trace, look: Look = LIGHT, speech: Speech = ENGLISH) ->
 
 def memory_sentence(trace: Trace, speech: Speech = ENGLISH) -> str:
     """The numbers of `memory_figure` in words."""
-    seen, blocks = moments(trace), trace.document["pool"]["num_blocks"]
+    seen, blocks = memory(trace), trace.document["pool"]["num_blocks"]
     free = [moment.free for moment in seen]
     if len(seen) > MOST_LABELLED_STEPS:
         return speech(
@@ -161,7 +161,7 @@ def memory_sentence(trace: Trace, speech: Speech = ENGLISH) -> str:
     return " ".join(parts)
 
 
-def stretches(seen: Sequence[Moment], id: str) -> list[list[tuple[int, int]]]:
+def stretches(seen: Sequence[StepMemory], id: str) -> list[list[tuple[int, int]]]:
     """(step, positions) of a request, cut where it has no KV on the GPU."""
     groups = groupby(seen, key=lambda moment: bool(moment.kv.get(id)))
     return [[(m.step, m.kv[id]) for m in run] for has, run in groups if has]

@@ -78,6 +78,11 @@ def packed(document: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def with_picture(trace: Trace) -> dict[str, Any]:
+    """A run to be kept, and to be shown."""
+    return {"trace": trace.document, "picture": packed(trace.document)}
+
+
 def packed_json(document: dict[str, Any]) -> str:
     """The packed trace as JSON text."""
     trace = Trace(document)

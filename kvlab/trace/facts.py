@@ -22,7 +22,7 @@ def gaps(trace: Trace) -> list[Gap]:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class StepMemory:
     """A step of a run: KV while the model runs in it (positions by request), and after it."""
 
     step: int
@@ -31,21 +31,20 @@ class Moment:
     free: int  # blocks, when the step has ended
 
 
-def moments(trace: Trace) -> list[Moment]:
+def memory(trace: Trace) -> list[StepMemory]:
     """One entry a step. A request that finishes in a step still has its KV while the model runs."""
-    ends = [step["end"] for step in trace.steps]
-    written = [ran_until(trace, step) for step in trace.steps]
-    wanted, seen = set(written), {}
-    for cursor, state in enumerate(replay.states(trace.document)):
-        if cursor in wanted:
-            seen[cursor] = (lengths(state, "kv"), lengths(state, "host_kv"))
-        if cursor in ends and cursor not in seen:
-            seen[cursor] = ({}, {})
-    free = [entry["free"] for entry in trace.summary["per_step"]]
-    return [
-        Moment(step["step"], *seen[at], free_after)
-        for step, at, free_after in zip(trace.steps, written, free, strict=True)
-    ]
+    found: list[StepMemory] = []
+    state = trace.state_at(0)
+    for step in trace.steps:
+        ran = ran_until(trace, step)
+        kv: dict[str, int] = {}
+        host_kv: dict[str, int] = {}
+        for at in range(step["first"], step["end"]):
+            replay.apply(state, trace.events[at])
+            if at + 1 == ran:
+                kv, host_kv = lengths(state, "kv"), lengths(state, "host_kv")
+        found.append(StepMemory(step["step"], kv, host_kv, state["free"]))
+    return found
 
 
 def ran_until(trace: Trace, step: dict[str, Any]) -> int:

@@ -14,7 +14,7 @@ from kvlab.course.record import recorded
 from kvlab.draw import chart, chart_look, cost_chart, gaps_chart, memory_chart
 from kvlab.errors import BadInput
 from kvlab.trace.document import Trace
-from kvlab.trace.facts import gaps, moments
+from kvlab.trace.facts import gaps, memory
 
 WIDGETS = Path(chart.__file__).parent
 FIGURES = [f"figure-{n}" for n in range(1, 6)]
@@ -68,7 +68,7 @@ def test_a_request_looks_as_in_the_player():
 
 
 def test_memory_follows_the_story():
-    seen = moments(recorded("figure-5"))
+    seen = memory(recorded("figure-5"))
     assert [moment.kv for moment in seen] == [
         {"A": 7, "B": 7},
         {"A": 8, "B": 8},
@@ -83,7 +83,7 @@ def test_memory_follows_the_story():
 
 
 def test_memory_draws_what_was_seen(trace: Trace):
-    figure, seen = memory_chart.memory_figure(trace), moments(trace)
+    figure, seen = memory_chart.memory_figure(trace), memory(trace)
     bars = {(bar.name, bar.yaxis): [n or 0 for n in bar.y] for bar in figure.data}
     for id in ("A", "B"):
         assert bars[id, "y"] == [moment.kv.get(id, 0) for moment in seen]

@@ -12,19 +12,20 @@ from typing import Any, Literal
 
 from kvlab.errors import BadInput
 from kvlab.trace.document import Trace
+from kvlab.trace.moments import moments
 from kvlab.trace.ranges import lesson_range
 
 MOST = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Place:
     """An event of a kind with these fields, the first of the run, and where to look: right after it,
     at the end of its step (where the step's last such event counts), or at the end of the step
     before (where the last write of KV counts)."""
 
     kind: str
-    place: Literal["after", "end", "before"] = "after"
+    where: Literal["after", "end", "before"] = "after"
     fields: dict[str, Any] = field(default_factory=dict)
 
 
@@ -36,64 +37,50 @@ class Panel:
     event: int
 
 
-FIGURES: dict[str, tuple[Moment, ...]] = {
+FIGURES: dict[str, tuple[Place, ...]] = {
     "figure-1": (
-        Moment("block_allocated", "end"),
-        Moment("block_needed", "before"),
-        Moment("block_needed"),
+        Place("block_allocated", "end"),
+        Place("block_needed", "before"),
+        Place("block_needed"),
     ),
     "figure-2": (
-        Moment("paused", "end"),
-        Moment("block_released", fields={"why": "preempted"}),
-        Moment("block_allocated", "end", {"why": "decode"}),
+        Place("paused", "end"),
+        Place("block_released", fields={"why": "preempted"}),
+        Place("block_allocated", "end", {"why": "decode"}),
     ),
     "figure-3": (
-        Moment("preempted", "before"),
-        Moment("block_released", fields={"why": "preempted"}),
-        Moment("resumed", "end"),
+        Place("preempted", "before"),
+        Place("block_released", fields={"why": "preempted"}),
+        Place("resumed", "end"),
     ),
     "figure-4": (
-        Moment("preempted", "before"),
-        Moment("swap_out_started"),
-        Moment("block_released", fields={"why": "swapped_out"}),
-        Moment("block_allocated", fields={"why": "restore"}),
-        Moment("swap_in_finished"),
-        Moment("resumed", "end"),
+        Place("preempted", "before"),
+        Place("swap_out_started"),
+        Place("block_released", fields={"why": "swapped_out"}),
+        Place("block_allocated", fields={"why": "restore"}),
+        Place("swap_in_finished"),
+        Place("resumed", "end"),
     ),
     "figure-5": (),
 }
 """Design of the article's figures; figure 5 is its lanes over time."""
 
-KEY_MOMENTS = (
-    Moment("preempted"),
-    Moment("paused"),
-    Moment("damage_found"),
-    Moment("storm_detected"),
-    Moment("swap_out_started"),
-    Moment("block_shared"),
-    Moment("resumed", "end"),
-    Moment("block_needed"),
-    Moment("block_released"),
-    Moment("block_allocated", "end"),
-    Moment("finished"),
-)
-"""Of any other run, the most telling first."""
-
 
 def panels_of(trace: Trace) -> list[Panel]:
     """The panels of a run's storyboard, in the order of time; none for a figure that is all lanes."""
-    moments = FIGURES.get(trace.name)
-    if moments is not None:
-        found = [find(trace, moment, 0) for moment in moments]
+    places = FIGURES.get(trace.name)
+    if places is not None:
+        found = [find(trace, place) for place in places]
         if all(found):
             return in_order(panel for panel in found if panel)
     start, stop = lesson_range(trace)
-    for first, last in ((start, stop), (0, len(trace.events))):
-        tried = (find(trace, moment, first, last) for moment in KEY_MOMENTS)
-        chosen = in_order(panel for panel in tried if panel)
-        if chosen:
-            return chosen
-    return [Panel(len(trace.events), len(trace.events) - 1)] if trace.events else []
+    told = moments(trace)
+    inside = [one for one in told if start < one.cursor <= stop] or told
+    kinds = [one.kind for one in inside]
+    times = [kinds[:at].count(kind) for at, kind in enumerate(kinds)]
+    # One of each kind before any comes again, the heaviest first.
+    order = sorted(zip(times, inside, strict=True), key=lambda pair: (pair[0], -pair[1].weight))
+    return in_order(Panel(one.cursor, one.event) for _, one in order)
 
 
 def in_order(panels: Any) -> list[Panel]:
@@ -105,18 +92,17 @@ def in_order(panels: Any) -> list[Panel]:
     return [found[cursor] for cursor in sorted(found)]
 
 
-def find(trace: Trace, moment: Moment, start: int, stop: int | None = None) -> Panel | None:
-    """The panel of a moment between two cursors, or None where the run has no such event."""
+def find(trace: Trace, place: Place) -> Panel | None:
+    """The panel of a place, or None where the run has no such event."""
     events: Sequence[dict[str, Any]] = trace.events
-    for at in range(start, len(events) if stop is None else stop):
-        event = events[at]
-        if event["kind"] != moment.kind or not moment.fields.items() <= event.items():
+    for at, event in enumerate(events):
+        if event["kind"] != place.kind or not place.fields.items() <= event.items():
             continue
-        if moment.place == "after":
+        if place.where == "after":
             return Panel(at + 1, at)
         span = next(step for step in trace.steps if step["step"] == event["step"])
-        if moment.place == "end":
-            return Panel(span["end"], last(events, span["end"], moment.kind, moment.fields) or at)
+        if place.where == "end":
+            return Panel(span["end"], last(events, span["end"], place.kind, place.fields) or at)
         written = last(events, span["first"], "kv_written", {})
         return None if written is None else Panel(span["first"], written)
     return None

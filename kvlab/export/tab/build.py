@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvlab.course.record import recorded
+from kvlab.draw.packed import with_picture
 from kvlab.export.page import BUNDLE, as_data
 from kvlab.export.tab.archive import ROOT, library_archive, python_archive
 from kvlab.files.write import write_whole
@@ -109,7 +110,7 @@ def page_files() -> dict[str, bytes]:
         own = json.loads((WORDS / "tab" / f"{language}.json").read_text("utf-8"))
         files[f"words-{language}.json{PACKED}"] = packed_json([load_words(language), own])
     for name in scenario_names():
-        files[f"runs/{name}.json{PACKED}"] = packed_json(recorded(name).document)
+        files[f"runs/{name}.json{PACKED}"] = packed_json(with_picture(recorded(name)))
     return files
 
 

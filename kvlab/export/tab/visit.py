@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from kvlab.draw.packed import with_picture
 from kvlab.errors import BadInput
 from kvlab.export.tab.ground import ground_in_tab
 from kvlab.export.tab.runner import Call
@@ -69,10 +70,10 @@ class Visit:
         return json.dumps(found, ensure_ascii=False)
 
     async def run(self, given: Any, hear: Hear) -> dict[str, Any]:
-        """A scenario (a name, or what a scenario file holds) to its end: its summary and its trace, and
-        `card_lost`: why it was computed again without the graphics card (null: it was not)."""
+        """A scenario (a name, or what a scenario file holds) to its end: its summary, its trace, that
+        trace as the player takes it, and `card_lost`: why it was computed again without the graphics card (null: it was not)."""
         made, card_lost = await self._run(scenario_of(given), hear)
-        return {"summary": made.summary, "trace": made.trace.document, "card_lost": card_lost}
+        return {"summary": made.summary, "card_lost": card_lost, **with_picture(made.trace)}
 
     async def open(self, name: str, text: str, hear: Hear) -> dict[str, Any]:
         """A file's scenario and, where it is a trace, the trace. Raises BadInput, naming the file."""
@@ -83,7 +84,7 @@ class Visit:
             raise BadInput(f"{name}: {error}") from None
         if isinstance(data, dict) and data.get("format") == FORMAT:
             trace = Trace.from_json(data, name)
-            return {"scenario": trace.document["scenario"], "trace": trace.document}
+            return {"scenario": trace.document["scenario"], **with_picture(trace)}
         return {"scenario": scenario_from(data, Path(), name).raw}
 
     async def _run(self, scenario: Scenario, hear: Hear) -> tuple[Run, str | None]:

@@ -157,7 +157,8 @@ export function mountPlayer(root, packed, options) {
     const question = (cursor < ui.high && open(cursor, cursor + 1)) || null;
     if (question || !ui.predict || !ui.latest) return { question };
     const answer = ui.answers.find((entry) => entry.question === ui.latest.key);
-    if (!answer || cursor < ui.latest.at || cursor > ui.latest.at + 1) return { question };
+    const until = nextOf(stops(), ui.latest.at) ?? ui.high;
+    if (!answer || cursor < ui.latest.at || cursor > until) return { question };
     return {
       question,
       verdict: {

@@ -98,7 +98,7 @@ async function openFile(name, size, text) {
   if (!opened) return;
   put(opened.scenario, "");
   if (opened.trace) {
-    show(opened.trace, name);
+    show(opened, name);
     lab.ran = lab.scenario;
     tell();
   } else {
@@ -140,7 +140,7 @@ async function run(scenario) {
   window.kvlab.shown = made.summary;
   const { device_name: device } = made.trace.run;
   const said = t("ran", { device, steps: made.trace.steps.length, seconds: number(made.summary.seconds, 2) });
-  show(made.trace, made.card_lost ? `${t("card_lost", { text: made.card_lost })} ${said}` : said);
+  show(made, made.card_lost ? `${t("card_lost", { text: made.card_lost })} ${said}` : said);
   tell();
 }
 
@@ -187,13 +187,14 @@ function progress(far) {
 
 // Showing.
 
-function show(trace, text) {
+/** `trace` is kept for whoever wants the file, `picture` is shown. */
+function show({ trace, picture }, text) {
   lab.trace = trace;
   lab.resting = text;
   if (!lab.busy) status.textContent = text;
   lab.player?.destroy();
   stage.replaceChildren();
-  lab.player = mount(stage, trace, { words, title: "", start: 0, stop: null, cursor: 0, link: "" });
+  lab.player = mount(stage, picture, { words, title: "", start: 0, stop: null, cursor: 0, link: "" });
 }
 
 function fail(text) {

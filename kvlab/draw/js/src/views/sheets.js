@@ -135,7 +135,7 @@ function more(model, cursor, ui, act) {
 }
 
 /** Whether there is anything to predict. */
-const asks = (model) => model.preemptions.length > 0 || model.trace.scenario.lesson?.questions;
+const asks = ({ trace }) => trace.pauses.length > 0 || trace.asks;
 
 function legend(t) {
   const own = { "data-hue": 0, "data-pattern": 0 };
