@@ -139,7 +139,9 @@ CHAPTERS: tuple[Chapter, ...] = (
         3,
         "figure-3",
         "tokens_on_return",
-        ChapterChange(("engine.block_size=2", "engine.num_blocks=8"), ("recomputed", "blocks_moved")),
+        ChapterChange(
+            ("engine.block_size=2", "engine.num_blocks=8"), ("recomputed", "blocks_moved")
+        ),
     ),
     Chapter(
         4,

@@ -95,9 +95,9 @@ def words_of(speech: Speech) -> dict[str, Any]:
 def race_of(traces: Sequence[Trace], names: Sequence[str], speech: Speech) -> dict[str, Any]:
     """Both runs as the page draws them.
 
-    sides: of each run its name, pools (sizes) and steps; owners: requests and their marks, in the order of the trace;
-    readers: those whose texts are shown; most: the larger of both runs' totals; verdict: what the two
-    runs show, in a sentence.
+    sides: of each run its name, pools (sizes) and steps; owners: requests and their marks, in the order
+    of the trace; readers: those whose texts are shown; most: the larger of both runs' totals;
+    verdict: what the two runs show, in a sentence.
     """
     ids = list(dict.fromkeys(one["id"] for trace in traces for one in trace.document["requests"]))
     sides = [side(trace, name) for trace, name in zip(traces, names, strict=True)]

@@ -10,12 +10,14 @@ import base64
 import hashlib
 import json
 import re
+import zlib
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from kvlab.draw.packed import packed
 from kvlab.draw.stills.picture import title_of
 from kvlab.draw.stills.storyboard import storyboard
 from kvlab.draw.stills.svg import LIGHT

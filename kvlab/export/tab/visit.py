@@ -71,7 +71,8 @@ class Visit:
 
     async def run(self, given: Any, hear: Hear) -> dict[str, Any]:
         """A scenario (a name, or what a scenario file holds) to its end: its summary, its trace, that
-        trace as the player takes it, and `card_lost`: why it was computed again without the graphics card (null: it was not)."""
+        trace as the player takes it, and `card_lost`: why it was computed again without the graphics
+        card (null: it was not)."""
         made, card_lost = await self._run(scenario_of(given), hear)
         return {"summary": made.summary, "card_lost": card_lost, **with_picture(made.trace)}
 
