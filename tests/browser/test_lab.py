@@ -193,6 +193,7 @@ def test_notebook_02_runs_and_can_be_stepped_through(new_page, lab, trouble, mod
     free = player.locator("[data-free]")
     counts: list[int] = []
     while True:
+        page.wait_for_selector("[data-moving]", state="detached")
         count = int(free.get_attribute("data-free") or -1)
         if not counts or counts[-1] != count:
             counts.append(count)
