@@ -8,7 +8,7 @@ whoever has those, the player in the page, moves without knowing a rule of the e
     in_flight     blocks that belong to a copy under way: neither free nor held
     blocks[b]     status free | held | in_flight; owners, ids in the order they came; cached;
                   damaged: null, or {layers, why} where its bytes are not those that its owner wrote
-                  (unsafe runs only); copy: null, or {id, way: out | in} of the copy under way;
+                  (unsafe runs only); copy: null, or {id, way: out | in, logical} of the copy under way;
                   cells[s]: null, or the KV that lies in the slot: {id, position, how, live, event}
                   how: first | rebuilt | restored. live false: a ghost, its owner has released it;
                   event: the index of the event that wrote it
@@ -200,11 +200,20 @@ def token_delivered(now: Changes, event: EventJson) -> None:
 
 
 def leave_table(now: Changes, id: str, blocks: list[int]) -> None:
-    """Blocks go over from a request's table to a copy."""
+    """Blocks go from a request's table."""
     gone, table = set(blocks), now.requests[id]["table"]
     kept = [block for block in table if block not in gone]
     if len(kept) < len(table):
         now.replace(id, "table", kept)
+
+
+def hand_over(now: Changes, id: str, blocks: list[int], way: str) -> None:
+    """Blocks go over from a request's table to a copy, which knows their places there."""
+    table = now.requests[id]["table"]
+    for place, block in enumerate(blocks):
+        logical = table.index(block) if block in table else place
+        now.set_block(block, copy={"id": id, "way": way, "logical": logical})
+    leave_table(now, id, blocks)
 
 
 def reclaimed(now: Changes, event: EventJson) -> None:
@@ -215,10 +224,9 @@ def reclaimed(now: Changes, event: EventJson) -> None:
 def swap_out_started(now: Changes, event: EventJson) -> None:
     id = event["id"]
     now.set_request(id, state="swapping_out", kv=now.requests[id]["kv"] - event["kv"])
-    leave_table(now, id, event["blocks"])
+    hand_over(now, id, event["blocks"], "out")
     now.append(id, "host_table", event["host_blocks"])
     for block in event["blocks"]:
-        now.set_block(block, copy={"id": id, "way": "out"})
         leave(now, block, id)
     for host in event["host_blocks"]:
         now.set_host(host, status="held", owner=id)
@@ -239,9 +247,8 @@ def swap_out_finished(now: Changes, event: EventJson) -> None:
 def swap_in_started(now: Changes, event: EventJson) -> None:
     id = event["id"]
     now.set_request(id, state="swapping_in")
-    leave_table(now, id, event["blocks"])
+    hand_over(now, id, event["blocks"], "in")
     for block in event["blocks"]:
-        now.set_block(block, copy={"id": id, "way": "in"})
         leave(now, block, id)  # else a copy begins before the last read (unsafe)
 
 

@@ -17,7 +17,7 @@
  *   file: gives the recorded run as a file that a reader can save
  *   guide: the host's words: before the first move, and at the end
  */
-import { answered, asCsv } from "./answers.js";
+import { asCsv, asker } from "./answers.js";
 import { isDense, isLong, painter } from "./canvas.js";
 import { patch } from "./dom.js";
 import { download, downloadPicture } from "./download.js";
@@ -32,11 +32,9 @@ import { replay as replayOf } from "./replay.js";
 import { watchTerms } from "./terms.js";
 import { watchTheme } from "./theme.js";
 import { view } from "./view.js";
-import { judged } from "./views/ask.js";
 
 /** From the end of one move to the next, while playing. */
 const MILLISECONDS_TO_READ = 1500;
-const MOST_ANSWERS = 1000;
 /** What a host may keep and give back. */
 const KEPT = ["lifted", "speed", "pauses", "predict", "presenter", "projector", "table", "selected", "reached"];
 
@@ -73,7 +71,7 @@ export function mountPlayer(root, packed, options) {
     sheet: null,
     lifted: false,
     predict: Boolean(options.predict),
-    answers: (options.answers ?? []).slice(-MOST_ANSWERS),
+    answers: options.answers ?? [],
     asked: {},
     covered: options.covered ?? true,
     reached: false,
@@ -94,6 +92,7 @@ export function mountPlayer(root, packed, options) {
     ...kept(options.state ?? {}),
   };
   if (ui.lifted) Object.assign(ui, { low: 0, high: events });
+  const asks = asker(model, ui);
   let cursor = clamp(options.state?.cursor ?? options.cursor ?? ui.low, ui.low, ui.high);
   let shown = cursor;
   let timer = null;
@@ -119,8 +118,8 @@ export function mountPlayer(root, packed, options) {
 
   function draw() {
     if (cursor >= ui.high) ui.reached = true;
-    ui.asked = askedNow();
-    ui.ahead = (!ui.covered || ui.reached) && !open(cursor, ui.high);
+    ui.asked = asks.at(cursor, stops());
+    ui.ahead = (!ui.covered || ui.reached) && !asks.open(cursor, ui.high);
     element.toggleAttribute("data-projector", ui.projector);
     element.setAttribute("data-lead", leads());
     element.toggleAttribute("data-blank", ui.blank);
@@ -147,38 +146,10 @@ export function mountPlayer(root, packed, options) {
     options.onState?.(state());
   }
 
-  const isAnswered = (question) => ui.answers.some((answer) => answer.question === question.key);
-  const open = (from, to) =>
-    ui.predict &&
-    model.questions.find((q) => q.at >= from && q.at < to && q.at >= ui.low && !isAnswered(q));
-
-  /** The question that holds the next step, or the verdict on the one before. */
-  function askedNow() {
-    const question = (cursor < ui.high && open(cursor, cursor + 1)) || null;
-    if (question || !ui.predict || !ui.latest) return { question };
-    const answer = ui.answers.find((entry) => entry.question === ui.latest.key);
-    const until = nextOf(stops(), ui.latest.at) ?? ui.high;
-    if (!answer || cursor < ui.latest.at || cursor > until) return { question };
-    return {
-      question,
-      verdict: {
-        right: answer.right,
-        says: judged(model, answer),
-        explain: answer.given === null ? "" : ui.latest.look,
-        here: cursor === ui.latest.at,
-      },
-    };
-  }
-
-  /** As far as a reader may go at once: an open question on the way holds. */
-  function held(goal) {
-    return goal <= cursor ? goal : (open(cursor, goal)?.at ?? goal);
-  }
-
   /** To a cursor; forward and `moving`: everything on the way is seen to happen. */
   function goto(value, { from = "user", moving = false, done } = {}) {
     const wanted = clamp(Math.round(value), ui.low, ui.high);
-    const goal = from === "user" ? held(wanted) : wanted;
+    const goal = from === "user" ? asks.held(cursor, wanted) : wanted;
     if (goal === cursor) {
       move.stop();
       shown = cursor;
@@ -300,9 +271,7 @@ export function mountPlayer(root, packed, options) {
     },
     answer: (question, value) => {
       const inside = element.querySelector(".k-ask")?.contains(active());
-      const answer = answered(question, value);
-      ui.answers = [...ui.answers, answer].slice(-MOST_ANSWERS);
-      ui.latest = question;
+      asks.answer(question, value);
       draw();
       options.onAnswers?.(ui.answers);
       if (!inside) return;
@@ -412,7 +381,6 @@ export function mountPlayer(root, packed, options) {
 
   const unguard = guarded(element);
   element.addEventListener("keydown", (event) => onKey(event, element, act));
-  
   const unwatchTerms = watchTerms(element, (tip) => {
     if (tip === ui.tip) return;
     ui.tip = tip;

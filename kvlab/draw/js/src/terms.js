@@ -26,28 +26,29 @@ export function termed(model, text, most = 6) {
     const key = keys.get(match[0].toLowerCase());
     if (seen.has(key) || seen.size >= most) continue;
     seen.add(key);
-    parts.push(text.slice(from, match.index), term(model, key, match[0]));
+    parts.push(text.slice(from, match.index), term(model, key, match[0], seen.size === 1));
     from = match.index + match[0].length;
   }
   parts.push(text.slice(from));
   return parts;
 }
 
-/** A word that explains itself. */
-export function term(model, key, word, extra = {}) {
-  if (!model.words.terms?.[key]) return word;
-  return h(
-    "button",
+/**
+ * A word that explains itself; the first of a sentence is a tab stop. No button element: it would not
+ * break into lines as words do.
+ */
+const term = (model, key, word, first) =>
+  h(
+    "span",
     {
-      type: "button",
       class: "k-term",
+      role: "button",
+      tabindex: first ? "0" : "-1",
       "data-term": key,
       "aria-describedby": `${model.uid}-${key}`,
-      ...extra,
     },
     word,
   );
-}
 
 /** What the term that is asked about means, beside it. */
 export function tip(model, ui) {

@@ -9,11 +9,12 @@ export function ask(model, ui, act) {
   if (question) {
     return h(
       "div",
-      { key: `ask ${question.key}`, class: "k-ask", role: "group", "aria-labelledby": `${uid}-ask` },
+      { key: `ask ${question.key}`, class: "k-ask" },
       h("p", { id: `${uid}-ask`, class: "k-question", dir: "auto" }, h("b", null, t("predict")), " ", question.text),
       h(
         "div",
-        { class: "k-options" },
+        { class: "k-options", role: "radiogroup", "aria-labelledby": `${uid}-ask` },
+        // One tab stop; the up and down keys go from one to the next, a press answers.
         question.options.map((value, i) =>
           h(
             "button",
@@ -21,14 +22,20 @@ export function ask(model, ui, act) {
               key: value,
               type: "button",
               class: "k-button k-option",
+              role: "radio",
+              "aria-checked": "false",
+              tabindex: i ? "-1" : "0",
               "data-option": value,
               dir: "auto",
               onclick: () => act.answer(question, value),
             },
-            i < 9 && h("kbd", { "aria-hidden": "true" }, i + 1),
             h("span", null, value),
           ),
         ),
+      ),
+      h(
+        "div",
+        { class: "k-row-of-buttons" },
         h(
           "button",
           {
@@ -63,13 +70,6 @@ export function ask(model, ui, act) {
         t("continue"),
       ),
   );
-}
-
-/** What the answer came to, in words. */
-export function judged({ t }, answer) {
-  if (answer.given === null) return t("verdict_skipped");
-  if (answer.right === null) return t("verdict_noted", answer);
-  return t(answer.right ? "verdict_right" : "verdict_wrong", answer);
 }
 
 /** Every answer given so far, with buttons that save them. */

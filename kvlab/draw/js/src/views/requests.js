@@ -13,8 +13,16 @@ const dependsOn = (request, id, now) => [
   now.id === id || now.unmet === id ? now : null,
 ];
 
+/** The blocks of a request that a copy under way holds, in logical order: they are in nobody's table. */
+function flightOf(state, id) {
+  if (!state.in_flight) return [];
+  return state.blocks
+    .flatMap(({ status, copy }, block) => (status === "in_flight" && copy?.id === id ? [{ block, ...copy }] : []))
+    .sort((one, other) => one.logical - other.logical);
+}
+
 /** Logical index to physical block; an unmet need is an empty slot with "?". */
-function tableRow(model, request, id, now, first) {
+function tableRow(model, request, id, now, first, flight) {
   const { owners, t } = model;
   const owner = owners.get(id);
   const ringed = (logical) =>
@@ -52,12 +60,15 @@ function tableRow(model, request, id, now, first) {
           "aria-label": t("unmet", { logical: request.unmet.logical + i }),
         }),
       ),
+      flight.slice(0, MOST_ENTRIES).map(({ block, logical, way }) =>
+        entry(logical, `P${block}`, { "data-entry": block, "data-flight": way, "aria-label": `${logical} → P${block}, ${t("in_flight")}` }),
+      ),
       request?.host_table.slice(0, MOST_ENTRIES).map((block, logical) =>
-        entry(logical, `H${block}`, { "data-host-entry": block }),
+        entry(logical, `H${block}`, { "data-host-entry": block, "data-flight": request.state === "swapping_out" }),
       ),
       request?.table.length > MOST_ENTRIES &&
         h("span", { class: "k-none" }, t("more_entries", { more: request.table.length - MOST_ENTRIES })),
-      (!request || request.table.length + missing + request.host_table.length === 0) &&
+      (!request || request.table.length + missing + flight.length + request.host_table.length === 0) &&
         h("span", { class: "k-none" }, noBlocks(model, request)),
     ),
   );
@@ -96,11 +107,13 @@ function card(model, state, id, now, opened, first, act) {
   const { owners, t } = model;
   const request = state.requests[id];
   const owner = owners.get(id);
-  const held = request ? request.table.length : 0;
+  const flight = flightOf(state, id);
+  // What a copy carries out is still there; what it brings in is there when all of it has arrived.
+  const leaving = flight.filter(({ way }) => way === "out").length > 0 ? inFlight(state, id).size : 0;
   const numbers = {
     history: request?.history ?? 0,
-    kv: request?.kv ?? 0,
-    blocks: held,
+    kv: (request?.kv ?? 0) + leaving,
+    blocks: (request?.table.length ?? 0) + flight.length,
     sent: request?.delivered ?? 0,
   };
   return h(
@@ -135,7 +148,7 @@ function card(model, state, id, now, opened, first, act) {
       ),
     ),
     strip(model, state, id, now, first),
-    tableRow(model, request, id, now, first),
+    tableRow(model, request, id, now, first, flight),
   );
 }
 

@@ -135,7 +135,7 @@ function more(model, cursor, ui, act) {
 }
 
 /** Whether there is anything to predict. */
-const asks = ({ trace }) => trace.pauses.length > 0 || trace.asks;
+const asks = ({ questions }) => questions.length > 0;
 
 function legend(t) {
   const own = { "data-hue": 0, "data-pattern": 0 };
