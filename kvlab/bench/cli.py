@@ -109,11 +109,13 @@ def kernel(
 def player(
     inputs: Annotated[int, typer.Option(min=50, max=5_000, help="Moves of the cursor.")] = 300,
 ) -> None:
-    """The player: script per input, paint as a ratio to a page with one button, bytes."""
+    """The player: script per input, paint as a ratio to a page with one button, frames while
+    things move, bytes."""
     from kvlab.bench.player import bench_player
     from kvlab.course.record import recorded
 
-    bench_player(inputs, recorded("figure-5").document, typer.echo)
+    figures = (f"figure-{number}" for number in range(1, 6))
+    bench_player(inputs, {name: recorded(name).document for name in figures}, typer.echo)
 
 
 @bench.command()

@@ -231,7 +231,7 @@ def measured(page: Any, name: str, ready: float, inputs: int) -> Speed:
     return Speed(name, ready, Times.of(times["script"]), Times.of(times["paint"]), jump, moving)
 
 
-def bench_player(inputs: int, story: Document, say: Callable[[str], None]) -> None:
+def bench_player(inputs: int, figures: dict[str, Document], say: Callable[[str], None]) -> None:
     """Measure everything and say it line by line."""
     large, long = large_run(), long_run()
     say(f"{inputs} inputs a page: single events, steps, the slider. Milliseconds of this machine.")
@@ -239,7 +239,7 @@ def bench_player(inputs: int, story: Document, say: Callable[[str], None]) -> No
     columns += [("× button", 10), ("jump", 7), ("frame p50", 11), ("p95", 7)]
     say(" " * 34 + "".join(f"{name:>{width}}" for name, width in columns))
     traces = {
-        f"story: {facts(story)}": story,
+        **{f"{name}: {facts(trace)}": trace for name, trace in figures.items()},
         f"large: {facts(large)}": large,
         f"long: {facts(long)}": long,
     }

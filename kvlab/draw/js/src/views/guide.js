@@ -80,17 +80,20 @@ function opening({ t }, { question, watch, opens }) {
 /** What the chapter comes to, and where it goes on. */
 function ending(model, cursor, ui, act) {
   const { t, trace } = model;
+  const { why, next } = ui.guide;
+  const more = cursor < trace.events.length;
+  if (!why && !next && !more) return null;
   const button = (name, words, run, main) =>
     h("button", { key: name, type: "button", class: "k-button", "data-act": name, "data-main": main, onclick: run }, words);
   return h(
     "div",
     { key: "ends", class: "k-ask" },
-    ui.guide.why && h("p", { class: "k-ends", dir: "auto" }, ui.guide.why),
+    why && h("p", { class: "k-ends", dir: "auto" }, ui.guide.why),
     h(
       "div",
       { class: "k-row-of-buttons" },
-      ui.guide.next && button("next", [ui.guide.next, icon("forward")], act.next, true),
-      cursor < trace.events.length && button("lift", t("whole_run"), act.lift),
+      next && button("next", [next, icon("forward")], act.next, true),
+      more && button("lift", t("whole_run"), act.lift),
     ),
   );
 }
