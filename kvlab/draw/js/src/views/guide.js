@@ -61,6 +61,7 @@ export function guide(model, cursor, ui, act) {
       ),
     ui.presenter && teaching(model, cursor),
     ask(model, ui, act),
+    first && ui.low > 0 && h("div", { key: "before", class: "k-row-of-buttons" }, wholeRun(model, act)),
     ends && !ui.asked.question && ending(model, cursor, ui, act),
   );
 }
@@ -77,23 +78,25 @@ function opening({ t }, { question, watch, opens }) {
   ];
 }
 
+const button = (name, words, run, extra = {}) =>
+  h("button", { key: name, type: "button", class: "k-button", "data-act": name, onclick: run, ...extra }, words);
+
+const wholeRun = ({ t }, act) => button("lift", t("whole_run"), act.lift, { class: "k-button k-quiet" });
+
 /** What the chapter comes to, and where it goes on. */
 function ending(model, cursor, ui, act) {
-  const { t, trace } = model;
   const { why, next } = ui.guide;
-  const more = cursor < trace.events.length;
+  const more = cursor < model.trace.events.length;
   if (!why && !next && !more) return null;
-  const button = (name, words, run, main) =>
-    h("button", { key: name, type: "button", class: "k-button", "data-act": name, "data-main": main, onclick: run }, words);
   return h(
     "div",
     { key: "ends", class: "k-ask" },
-    why && h("p", { class: "k-ends", dir: "auto" }, ui.guide.why),
+    why && h("p", { class: "k-ends", dir: "auto" }, why),
     h(
       "div",
       { class: "k-row-of-buttons" },
-      next && button("next", [next, icon("forward")], act.next, true),
-      more && button("lift", t("whole_run"), act.lift),
+      next && button("next", [next, icon("forward")], act.next, { "data-main": "true" }),
+      more && wholeRun(model, act),
     ),
   );
 }
