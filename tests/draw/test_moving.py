@@ -146,9 +146,7 @@ def test_place_in_python(trace_named: Any) -> None:
 def test_state_can_be_kept_and_given_back(open_player: Any, trace_named: Any) -> None:
     trace = trace_named("figure-5")
     page = open_player(trace, start=20, stop=40)
-    page.locator("[data-act=more]").click()
     page.locator("[data-act=lift]").click()
-    page.keyboard.press("Escape")
     page.evaluate("player.goto(50)")
     page.locator("select").select_option("2")
     state = page.evaluate("JSON.parse(JSON.stringify(player.state))")

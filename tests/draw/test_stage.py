@@ -176,6 +176,38 @@ def test_ghosts_are_their_former_owners(open_player: Any, trace_named: Any) -> N
     assert set(letters) == {'"B"'}
 
 
+def test_b_looks_the_same_in_every_run(open_player: Any, trace_named: Any) -> None:
+    """Also where C arrives before it."""
+    looks = set()
+    for name in ("figure-5", "shared-stays", "victims"):
+        trace = trace_named(name)
+        page = open_player(trace, cursor=len(trace["events"]))
+        card = page.locator('.k-card[data-request="B"]')
+        badge = card.locator(".k-badge").first
+        looks.add((card.get_attribute("data-hue"), badge.get_attribute("data-shape")))
+    assert looks == {("1", "1")}
+
+
+def test_a_copy_under_way_holds_the_blocks_that_it_reads(
+    open_player: Any, trace_named: Any
+) -> None:
+    """The table says so, and the KV is where it was until it has arrived."""
+    trace = trace_named("figure-4")
+    at = next(i for i, e in enumerate(trace["events"]) if e["kind"] == "swap_out_started") + 1
+    page = open_player(trace, cursor=at)
+    card = page.locator('.k-card[data-request="B"]')
+    assert card.locator("[data-entry] b").all_inner_texts() == ["P2", "P3"]
+    assert card.locator("[data-host-entry] b").all_inner_texts() == ["H0", "H1"]
+    assert card.locator(".k-numbers [data-kv] b").inner_text() == "8"
+    assert card.locator("[data-blocks] b").inner_text() == "2"
+    released = next(
+        i for i, e in enumerate(trace["events"]) if e["kind"] == "block_released" and e["step"] == 3
+    )
+    page.evaluate("(at) => player.goto(at)", released + 1)
+    assert card.locator("[data-entry]").count() == 0
+    assert card.locator(".k-numbers [data-kv] b").inner_text() == "0"
+
+
 def test_a_line_leads_from_the_entry_to_its_block(open_player: Any, trace_named: Any) -> None:
     trace = trace_named("figure-5")
     at = next(

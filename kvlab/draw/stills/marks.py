@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase
 
 from kvlab.draw.stills.svg import Drawing, element, mix, text_width
 
@@ -24,15 +25,18 @@ class Owner:
 
 
 def owners_of(ids: Sequence[str]) -> dict[str, Owner]:
-    """Every request's marks, by its place in the trace."""
+    """Every request's marks: of one with a letter by its place in the alphabet, so that B is the same
+    B in every run; of others by their place in the trace."""
     heads = [id[:3] for id in ids]
     shorts = [
         head if heads.count(head) == 1 else id[0] + id[-2:]
         for id, head in zip(ids, heads, strict=True)
     ]
+    letters = all(id in ascii_uppercase and len(id) == 1 for id in ids)
+    places = [ascii_uppercase.index(id) if letters else at for at, id in enumerate(ids)]
     return {
         id: Owner(id, short, at % HUES, (at + at // HUES) % PATTERNS, at % SHAPES)
-        for at, (id, short) in enumerate(zip(ids, shorts, strict=True))
+        for at, id, short in zip(places, ids, shorts, strict=True)
     }
 
 
