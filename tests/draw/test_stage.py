@@ -147,6 +147,30 @@ def test_a_projector_shows_nothing_small(open_player: Any, trace_named: Any, nam
     assert not page.evaluate("player.element.hasAttribute('data-projector')")
 
 
+@pytest.mark.parametrize("name", FIGURES)
+def test_few_presses_a_chapter(open_player: Any, trace_named: Any, name: str) -> None:
+    """The large arrow stops where a teacher would, and at the end it has nothing to do."""
+    page = opened(open_player, trace_named(name), (1280, 720))
+    arrow, presses = page.locator("[data-control=forward]"), 0
+    while arrow.is_enabled():
+        arrow.click()
+        presses += 1
+    assert 4 <= presses <= 8
+    assert page.evaluate("player.cursor") == lesson_range(Trace(trace_named(name)))[1]
+
+
+def test_a_step_does_not_pass_over_a_preemption(open_player: Any, trace_named: Any) -> None:
+    trace = trace_named("figure-5")
+    gone = next(i for i, e in enumerate(trace["events"]) if e["kind"] == "preempted")
+    page = open_player(trace, cursor=trace["steps"][1]["end"])
+    page.locator(".kvlab-player").focus()
+    page.keyboard.press("PageDown")
+    assert page.evaluate("player.cursor") == gone + 1
+    assert "so B is paused" in page.locator(".k-say").inner_text()
+    page.keyboard.press("PageDown")
+    assert page.evaluate("player.cursor") == trace["steps"][2]["end"]
+
+
 def test_the_cpu_pool_is_drawn_where_it_is_used(open_player: Any, trace_named: Any) -> None:
     for name in FIGURES:
         page = open_player(trace_named(name))
