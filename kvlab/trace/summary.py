@@ -271,8 +271,6 @@ class Sample:
             self.had_kv = max(self.had_kv, event["last"] + 1)
             if event["why"] == "rebuilt":
                 self.counts["recomputed"] += positions([event])
-        elif kind == "forked":
-            self.had_kv = event["kv"]
         elif kind in ("admitted", "resumed"):
             found = event["from_cache"]
             self.counts["from_cache"] += found
@@ -303,6 +301,7 @@ def request_entries(
         elif event["kind"] == "forked":
             parents[event["id"]] = event["parent"]
             told[event["id"]].arrived = told[event["parent"]].arrived
+            told[event["id"]].had_kv = event["history"]  # its parent computed the prompt
         elif "id" in event:
             told[event["id"]].add(event)
     of_events = gaps(document["events"])

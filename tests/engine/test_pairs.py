@@ -60,6 +60,7 @@ class Count:
     sent: list[int] = field(default_factory=list)
     recomputed: int = 0
     from_cache: int = 0
+    from_own_cache: int = 0
     preempted: list[int] = field(default_factory=list)
     came_back: list[int] = field(default_factory=list)
     ran: set[int] = field(default_factory=set)
@@ -117,6 +118,7 @@ class Recount:
                 kept = (before.kv.get(id, 0) + before.host_kv.get(id, 0)) if before else 0
                 if start != kept:
                     count.from_cache += start
+                    count.from_own_cache += min(start, count.ever)
                     count.ever = max(count.ever, start)
             count.recomputed += max(0, min(start + tokens, count.ever) - start)
             count.ever = max(count.ever, start + tokens)
@@ -283,6 +285,7 @@ def compare_requests(summary: dict[str, Any], recount: Recount, lab: Lab) -> Non
         own = {
             "recomputed": sum(count.recomputed for count in counts),
             "from_cache": sum(count.from_cache for count in counts),
+            "from_own_cache": sum(count.from_own_cache for count in counts),
             "preemptions": sum(len(count.preempted) for count in counts),
         }
         assert {name: entry[name] for name in own} == own, id
@@ -302,6 +305,7 @@ def compare_requests(summary: dict[str, Any], recount: Recount, lab: Lab) -> Non
     assert summary["tokens_processed"] == recount.processed
     assert summary["tokens_recomputed"] == totals["recomputed"]
     assert summary["tokens_from_cache"] == totals["from_cache"]
+    assert summary["tokens_from_own_cache"] == totals["from_own_cache"]
     assert summary["preemptions"] == totals["preemptions"]
 
 
