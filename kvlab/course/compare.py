@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvlab.course.record import recorded
 from kvlab.errors import BadInput
 from kvlab.runs.run import load_for, run_scenario
 from kvlab.runs.scenario import Scenario, load_scenario
@@ -208,6 +209,29 @@ def made(trace: Trace, speech: Speech = ENGLISH) -> str:
         model=trace.document["model"]["name"] or speech("live.stand_in"),
         dtype=run["dtype"],
     )
+
+
+STORY = ("figure-1", "figure-3", "figure-4", "figure-5")
+"""Scenarios of the one story: its two recordings are figure-5 and figure-4."""
+
+
+def both_ways(name: str, settings: Sequence[str] = (), now: bool = True) -> tuple[Trace, Trace]:
+    """A scenario brought back by recompute and by swap: run now, or without `now` as it was recorded
+    where it is the story as it is. A swap without any CPU pool gets one as large as the GPU's."""
+    if not now and not settings and name in STORY:
+        return recorded("figure-5"), recorded("figure-4")
+    found = []
+    for method in METHODS:
+        found.append(run_scenario(by_method(load_scenario(name, settings), method)).trace)
+    return found[0], found[1]
+
+
+def by_method(scenario: Scenario, method: str) -> Scenario:
+    """The same scenario with this method, and with a CPU pool where the method needs one."""
+    engine, settings = scenario.document["engine"], [f"engine.method={method}"]
+    if method in ("swap", "auto") and not engine["host_blocks"] and not scenario.sized_at_run:
+        settings.append(f"engine.host_blocks={engine['num_blocks']}")
+    return scenario.with_settings(settings)
 
 
 def repeat(

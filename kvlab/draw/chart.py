@@ -20,6 +20,7 @@ import traitlets
 
 from kvlab.draw.chart_look import LOOKS, Look
 from kvlab.draw.seat import Bundle, seated
+from kvlab.draw.stills.chart import still
 from kvlab.trace.speech import ENGLISH, Speech
 
 HERE = Path(__file__).parent
@@ -62,8 +63,10 @@ class Chart(anywidget.AnyWidget):
         self.show(self._draw, speech)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
-        """The widget, and the sentence for readers without a kernel."""
-        words = f"<p><b>{escape(self.title)}</b></p><p>{escape(self.caption)}</p>"
+        """The widget, and its still and sentence for readers without a kernel."""
+        looks = {"light": self.light, "dark": self.dark}
+        picture = still(self.title, self.caption, looks) if self.light else ""
+        words = f"<p><b>{escape(self.title)}</b></p>{picture}<p>{escape(self.caption)}</p>"
         return seated(self, words, f"{self.title}. {self.caption}")
 
 

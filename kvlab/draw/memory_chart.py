@@ -119,6 +119,8 @@ def memory_figure(trace: Trace, look: Look = LIGHT, speech: Speech = ENGLISH) ->
     figure.update_layout(
         barmode="stack", height=170 + 110 * len(panels), meta={"labelled": labelled}
     )
+    if not labelled:  # the legend stands above the first panel's name
+        figure.update_layout(margin={"t": 58}, legend={"y": 1.1})
     return figure
 
 

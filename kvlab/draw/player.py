@@ -68,6 +68,9 @@ class Player(anywidget.AnyWidget):
     predict = traitlets.Bool(
         False, help="Hold the next step at questions until they are answered or skipped."
     ).tag(sync=True)
+    hold = traitlets.Bool(
+        True, help="An open question holds the next step; False: who goes on passes it over."
+    ).tag(sync=True)
     covered = traitlets.Bool(
         True,
         help="What comes after the cursor is not in the page until the end was reached once.",
@@ -96,6 +99,7 @@ class Player(anywidget.AnyWidget):
             "language",
             "title",
             "predict",
+            "hold",
             "covered",
             "presenter",
             "guide",

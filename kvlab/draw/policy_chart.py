@@ -43,7 +43,7 @@ def policies_figure(rows: Sequence[Row], look: Look = LIGHT, speech: Speech = EN
         height=380,
         margin={"t": 64, "l": 130},
         xaxis={
-            "title": {"text": speech("chart.again")},
+            "title": {"text": speech("chart.again_share")},
             "rangemode": "tozero",
         },
         yaxis={"autorange": "reversed", "showgrid": False, "title": None},

@@ -40,6 +40,12 @@ def export(
         Path | None,
         typer.Option("--storyboard", metavar="FILE", help="A figure's panels, .svg or .png."),
     ] = None,
+    race: Annotated[
+        Path | None,
+        typer.Option(
+            "--race", metavar="FILE", help="One page: recompute and swap of it, side by side."
+        ),
+    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option("--trace", metavar="FILE", help="The recorded run, to be replayed elsewhere."),
@@ -79,6 +85,7 @@ def export(
         "--svg": svg,
         "--png": png,
         "--storyboard": storyboard,
+        "--race": race,
         "--trace": trace,
         "--scenario": scenario_file,
     }
@@ -90,16 +97,19 @@ def export(
         raise BadInput("--title: holds bytes that are no text; give it as UTF-8.")
     from kvlab.draw.stills.panels import cursor_at
     from kvlab.export import page
-    from kvlab.export.source import trace_of
+    from kvlab.export.source import both_of, trace_of
     from kvlab.trace.narration import load_words
 
     load_words(language)  # before a run that may take long
     with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to the snippet
         made = trace_of(scenario, settings or ())
+        pair = both_of(scenario, settings or ()) if race else None
     at = cursor_at(made, cursor, step)
     opens = at if cursor is not None or step is not None else None
     options = page.PageOptions(language, title, opens, predict, notes, whole)
     makers = makers_of(made, at, options, dark)
+    if pair:
+        makers["--race"] = lambda path: page.race_page(*pair, options)
     for option, path in files.items():
         write_whole(path, makers[option](path))
         print(f"kvlab: {option[2:]} written to {path}", file=sys.stderr)

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import kvlab
 from kvlab.draw.packed import packed
+from kvlab.draw.race import names_of, race_of, still, words_of
 from kvlab.draw.stills.picture import title_of
 from kvlab.draw.stills.storyboard import storyboard
 from kvlab.draw.stills.svg import LIGHT
@@ -66,35 +68,58 @@ def page(trace: Trace, options: PageOptions) -> str:
         "presenter": options.presenter,
         "elsewhere": words["player"]["elsewhere"],
     }
+    board = base64.b64encode(still_of(trace, options).encode()).decode()
+    without = f"<p>{escape(words['player']['without_script'])}</p>"
+    picture = f'<img alt="{escape(title)}" src="data:image/svg+xml;base64,{board}">'
+    style = text(BUNDLE / "player.css") + text(HERE / "page.css")
+    script = as_script(text(BUNDLE / "player.js")) + text(HERE / "page.js")
+    return file(title, options.language, run, style, script, without + picture)
+
+
+def race_page(one: Trace, other: Trace, options: PageOptions) -> str:
+    """Two runs of one scenario as a race, in one file. Raises BadInput as `page` does."""
+    speech = Speech(options.language)
+    names = names_of((one, other), speech)
+    race = race_of((one, other), names, speech)
+    title = options.title or str(race["title"])
+    style = "".join(text(path) for path in (BUNDLE / "player.css", BUNDLE / "race.css"))
+    script = as_script(text(BUNDLE / "race.js")) + text(HERE / "race.js")
+    without = "".join(f"<p>{escape(line)}</p>" for line in still((one, other), names, speech))
+    data = {"race": race, "words": words_of(speech)}
+    style += text(HERE / "page.css")
+    return file(title, options.language, data, style, script, without)
+
+
+def file(
+    title: str, language: str, run: dict[str, Any], style: str, script: str, without: str
+) -> str:
+    """The file around what it shows: `run` for its script, `without` for a browser without scripts.
+    Raises BadInput where that is too large for a page."""
     data = as_data(run)
     if len(data) > LARGEST:
         raise BadInput(
             f"--html: the run's trace has {len(data):,} bytes; a page may have {LARGEST:,}. "
             "Use --trace and open it in a notebook."
         )
-    style = text(BUNDLE / "player.css") + text(HERE / "page.css")
-    script = as_script(text(BUNDLE / "player.js")) + text(HERE / "page.js")
-    still = base64.b64encode(still_of(trace, options).encode()).decode()
-    without = words["player"]["without_script"]
     return f"""<!doctype html>
-<html lang="{escape(options.language)}">
+<html lang="{escape(language)}">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy(script, style)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<meta name="generator" content="kvlab {escape(trace.document["kvlab"])}">
+<meta name="generator" content="kvlab {escape(kvlab.__version__)}">
 <title>{escape(title)}</title>
 <style>{style}</style>
 </head>
 <body>
 <main><h1>{escape(title)}</h1></main>
-<noscript><p>{escape(without)}</p><img alt="{escape(title)}" src="data:image/svg+xml;base64,{still}"></noscript>
+<noscript>{without}</noscript>
 <script type="application/json" id="kvlab-run">{data}</script>
 <script type="module">{script}</script>
 </body>
 </html>
-"""  # noqa: E501
+"""
 
 
 def text(path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from kvlab.course.compare import both_ways
 from kvlab.course.record import recorded
 from kvlab.errors import BadInput
 from kvlab.runs.scenario import is_file, load_scenario, scenario_names
@@ -24,6 +25,18 @@ def trace_of(source: str, settings: Sequence[str] = ()) -> Trace:
     if settings:
         raise BadInput(f"--set {settings[0]}: {source} is a recorded trace; its run is over.")
     return Trace.read(source)
+
+
+def both_of(source: str, settings: Sequence[str] = ()) -> tuple[Trace, Trace]:
+    """A scenario by recompute and by swap: the story's recordings, or two runs made now.
+
+    Raises BadInput, naming file and place, for what is missing, does not fit or is a trace.
+    """
+    if source not in scenario_names() and is_trace(Path(source)):
+        raise BadInput(
+            f"--race {source}: is a recorded trace, and a race needs two; give a scenario."
+        )
+    return both_ways(source, settings, now=False)
 
 
 def run(source: str, settings: Sequence[str]) -> Trace:

@@ -11,6 +11,7 @@ all_well()                         one look at all parts before the course begin
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,8 +30,10 @@ from kvlab.draw.cost_chart import cost_chart_of
 from kvlab.draw.gaps_chart import gaps_chart
 from kvlab.draw.memory_chart import memory_chart
 from kvlab.draw.player import Player
+from kvlab.draw.race import Race
 from kvlab.draw.seat import Bundle, seated
 from kvlab.draw.what_if import WhatIf
+from kvlab.draw.work_chart import work_chart
 from kvlab.errors import BadInput
 from kvlab.lab import own, ready
 from kvlab.runs.run import Run, run_lesson
@@ -50,7 +53,7 @@ __all__ += [
     "own_machine",
     "player",
 ]
-__all__ += ["predict", "run", "try_run", "what_if"]
+__all__ += ["predict", "race", "run", "try_run", "what_if", "work"]
 
 if TYPE_CHECKING:
     from kvlab.course.measured import Timings
@@ -97,6 +100,26 @@ def figure(name: str, *settings: str) -> Player:
 def memory(made: Run | Trace) -> Chart:
     """KV per request and free blocks over the steps."""
     return memory_chart(trace_of(made))
+
+
+def work(runs: Mapping[str, Run | Trace]) -> Chart:
+    """What some runs spent, by the names that they are given: computed once, again, found again."""
+    if not isinstance(runs, Mapping) or not runs:
+        raise BadInput('this takes runs by name, as in work({"newest": one, "oldest": other}).')
+    return work_chart({str(name): trace_of(made) for name, made in runs.items()})
+
+
+def race(
+    one: str | Run | Trace = "figure-5",
+    other: Run | Trace | None = None,
+    names: tuple[str, str] | None = None,
+) -> Race:
+    """Two runs playing side by side: of a scenario by recompute and by swap, run now, or two given."""
+    if isinstance(one, str):
+        return Race(*compare.both_ways(one), names=names)
+    if other is None:
+        raise BadInput("a race takes two runs, or the name of a scenario.")
+    return Race(trace_of(one), trace_of(other), names=names)
 
 
 def delays(made: Run | Trace) -> Chart:

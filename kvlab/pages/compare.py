@@ -8,7 +8,7 @@ from typing import Any
 
 import ipywidgets
 
-from kvlab.course.compare import made
+from kvlab.course.compare import by_method, made
 from kvlab.course.record import recorded
 from kvlab.draw.controls import bounded, button, flow, menu, pills, show_if, stack
 from kvlab.draw.guard import guarded
@@ -30,18 +30,19 @@ SCENARIOS = ("figure-5", "victims", "storm", "cache-shortens", "waiting-frees-no
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to run a scenario: its name in links and the catalogue, and what it sets."""
+    """A way to run a scenario: its name in links and the catalogue, which is that of a method unless it
+    has settings of its own."""
 
     name: str
-    settings: tuple[str, ...]
+    settings: tuple[str, ...] = ()
     recorded: str = ""
     """The shipped recording of figure-5 run in this way."""
 
 
 WAYS = (
-    Way("recompute", ("engine.method=recompute",), "figure-5"),
-    Way("swap", ("engine.method=swap",), "figure-4"),
-    Way("auto", ("engine.method=auto",)),
+    Way("recompute", recorded="figure-5"),
+    Way("swap", recorded="figure-4"),
+    Way("auto"),
     Way("enough", ("engine.num_blocks=auto",)),
 )
 
@@ -150,13 +151,9 @@ class Compare(Page):
         self.panel.run(scenarios, lambda traces: self.show(traces, ways, query))
 
     def scenario(self, way: Way) -> Scenario:
-        """What runs on a side. A swap without any CPU pool gets one as large as the GPU's."""
+        """What runs on a side."""
         base = checked(self.own, self.speech) if self.own else load_scenario(self.scenario_name)
-        settings = list(way.settings)
-        engine = base.document["engine"]
-        if way.name in ("swap", "auto") and not engine["host_blocks"] and not base.sized_at_run:
-            settings.append(f"engine.host_blocks={engine['num_blocks']}")
-        return base.with_settings(settings)
+        return base.with_settings(way.settings) if way.settings else by_method(base, way.name)
 
     def show(
         self, traces: Sequence[Trace], ways: tuple[Way, Way], query: Query | None = None

@@ -60,7 +60,7 @@ class Story(Page):
         self.run_button = button(t("story.run"), primary=True)
         self.change_button = button("")
         self.back_button = button(t("story.back"))
-        self.player = Player(trace=self.shown, language=t.language, predict=True)
+        self.player = Player(trace=self.shown, language=t.language, predict=True, hold=False)
         self.further, self.table, self.waits = (ipywidgets.HTML() for _ in range(3))
         self.memory, self.gaps = Chart(), Chart()
         self.measure_button = button(t("story.measure", times=compare.REPEATS))

@@ -28,7 +28,7 @@ MOST_PROBED_SLOTS = 4_096
 """Values are looked at in pools of up to so many slots: each look reads a block back."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Run:
     """A finished run. `runner` still has the pools as the run left them."""
 
@@ -40,6 +40,9 @@ class Run:
     @property
     def summary(self) -> dict[str, Any]:
         return self.trace.summary
+
+    def __repr__(self) -> str:
+        return repr(self.trace).replace("Trace", "Run", 1)
 
 
 @dataclass(frozen=True, slots=True)

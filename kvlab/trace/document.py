@@ -23,11 +23,20 @@ VERSION = 1
 LARGEST_FILE = 200_000_000  # bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Trace:
     """A checked trace document. `document["recorded"]` tells a file from a run just made."""
 
     document: dict[str, Any]
+
+    def __repr__(self) -> str:
+        """A line: a run of thousands of events fills no screen."""
+        summary, run = self.summary, self.document["run"]
+        return (
+            f"<Trace {self.name}: {len(self.steps)} steps, {len(self.events)} events, "
+            f"{summary['preemptions']} preemptions, {summary['tokens_processed']} tokens processed, "
+            f"on {run['device']}>"
+        )
 
     def __getitem__(self, part: str) -> Any:
         """A part of the document: `trace["events"]`."""

@@ -93,6 +93,7 @@ function render({ model, el }) {
       state: before && { ...before, lifted: false, reached: false, selected: null, cursor: undefined },
       cursor: model.get("cursor"),
       predict: model.get("predict"),
+      hold: model.get("hold"),
       covered: model.get("covered"),
       answers: model.get("answers"),
       presenter: model.get("presenter"),

@@ -3,7 +3,7 @@
  *
  * @typedef {{
  *   words: object, title?: string, cursor?: number, start?: number, stop?: number | null,
- *   predict?: boolean, covered?: boolean, answers?: Answer[], presenter?: boolean, state?: object, axis?: number,
+ *   predict?: boolean, hold?: boolean, covered?: boolean, answers?: Answer[], presenter?: boolean, state?: object, axis?: number,
  *   link?: "" | "query" | "hash", file?: () => Promise<Blob | string>,
  *   onCursor?: (cursor: number) => void, onPredict?: (on: boolean) => void,
  *   guide?: {question?: string, watch?: string[], note?: string, why?: string, next?: string},
@@ -71,6 +71,7 @@ export function mountPlayer(root, packed, options) {
     sheet: null,
     lifted: false,
     predict: Boolean(options.predict),
+    hold: options.hold ?? true,
     answers: options.answers ?? [],
     asked: {},
     covered: options.covered ?? true,
@@ -149,6 +150,9 @@ export function mountPlayer(root, packed, options) {
   /** To a cursor; forward and `moving`: everything on the way is seen to happen. */
   function goto(value, { from = "user", moving = false, done } = {}) {
     const wanted = clamp(Math.round(value), ui.low, ui.high);
+    // Without `hold` who goes on from an open question passes it over.
+    const passed = from === "user" && !ui.hold && wanted > cursor && asks.open(cursor, cursor + 1);
+    if (passed) act.answer(passed, null);
     const goal = from === "user" ? asks.held(cursor, wanted) : wanted;
     if (goal === cursor) {
       move.stop();
