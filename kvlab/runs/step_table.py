@@ -175,9 +175,15 @@ def _request_row(name: str, request: Mapping[str, Any]) -> Sequence[str]:
         " ".join(str(gap) for gap in request.get("gaps_steps", ())) or "-",
         str(request.get("waiting_steps", "-")),
         str(request.get("recovery_steps", "-")),
-        str(request.get("finish_reason")),
+        _ends(request),
         quoted(text) if text else "-",
     )
+
+
+def _ends(request: Mapping[str, Any]) -> str:
+    """Why it ended; where its samples ended for different reasons, all of them in order."""
+    reasons = request.get("sample_reasons", [request.get("finish_reason")])
+    return " ".join(map(str, reasons if len(set(reasons)) > 1 else reasons[:1]))
 
 
 def columns(

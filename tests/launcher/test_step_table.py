@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvlab.runs.step_table import columns, heading, step_table
+from kvlab.runs.step_table import columns, heading, step_table, totals
 
 
 def step(
@@ -203,3 +203,14 @@ def test_long_runs_of_blocks_are_shortened(story: dict[str, Any]):
 
 def test_empty_columns_are_left_out():
     assert columns(("a", "b", "c"), [("1", "", "x"), ("22", "", "y")], 80) == "a   c\n1   x\n22  y"
+
+
+def test_samples_that_ended_for_different_reasons_are_all_named() -> None:
+    entry = {"output": [1], "finish_reason": "stop", "sample_reasons": ["stop", "aborted"]}
+    assert "stop aborted" in totals(summary_with({"A": entry}))
+    same = entry | {"sample_reasons": ["stop", "stop"]}
+    assert "stop stop" not in totals(summary_with({"A": same}))
+
+
+def summary_with(requests: dict[str, Any]) -> dict[str, Any]:
+    return {"preemptions": 0, "tokens_processed": 1, "tokens_recomputed": 0, "requests": requests}
