@@ -137,7 +137,7 @@ def test_keeps_the_rhythm(path: Path):
     places = [prose.index(beat) for beat in beats]
     assert places == sorted(places)
     assert "!" not in prose
-    assert CHAPTERS[FIGURES.index(path)].why in prose
+    assert CHAPTERS[FIGURES.index(path)].text("why") in prose
 
 
 @lessons
