@@ -172,6 +172,21 @@ def test_what_is_wrong_is_said_at_its_field(opened: Page) -> None:
     assert opened.get_by_label("blocks in the GPU pool").get_attribute("aria-invalid") == "true"
 
 
+def test_recompute_and_swap_beside_each_other_and_a_what_if(opened: Page, lab: str) -> None:
+    opened.goto(f"{lab}#scenario=figure-5")
+    opened.reload()
+    opened.evaluate("kvlab.ready")
+    opened.get_by_role("button", name="Compare recompute and swap").click()
+    beside = opened.locator(".lab-pair")
+    beside.get_by_role("row", name="Tokens computed again 8 tokens 0 tokens").wait_for()
+    opened.locator(".lab-stage [data-control=forward]").click()
+    opened.get_by_role("button", name="What if?").click()
+    opened.get_by_label("Change").select_option(label="size of the pool")
+    opened.get_by_label("to", exact=True).select_option(label="8")
+    opened.get_by_role("button", name="Run it").click()
+    beside.get_by_role("row", name="Preemptions 1 preemption no preemption").wait_for()
+
+
 def test_a_long_run_is_stopped_and_the_page_goes_on(context: BrowserContext, lab: str) -> None:
     """From the form, as a visitor would; a run that hears nothing any more is ended with its worker."""
     page = opened_in(context, lab)

@@ -123,5 +123,6 @@ def test_without_a_network_there_is_a_sentence_and_a_site_that_replays(
 def test_the_archive_holds_what_is_imported_and_no_torch() -> None:
     modules = modules_of("kvlab.export.tab.visit")
     assert {"kvlab.engine.unsafe_swap", "kvlab.trace.recorder", "kvlab.runs.run"} <= modules
-    assert not {name for name in modules if name.startswith(("kvlab.pages", "kvlab.draw"))}
+    assert not {name for name in modules if name.startswith(("kvlab.pages", "kvlab.lab"))}
+    assert not {"kvlab.draw.player", "kvlab.models.loading", "kvlab.runtime.kv_cache"} & modules
     assert python_archive() == python_archive()

@@ -104,7 +104,12 @@ def page_files() -> dict[str, bytes]:
     files = {path.name: path.read_bytes() for path in sorted(modules)}
     files["player.js"] = (BUNDLE / "player.js").read_bytes()
     files["form.js"] = (FORM / "scenario_form.js").read_bytes()
-    styles = (BUNDLE / "player.css", FORM / "scenario_form.css", HERE / "js" / "lab.css")
+    styles = (
+        BUNDLE / "player.css",
+        BUNDLE / "pair.css",
+        FORM / "scenario_form.css",
+        HERE / "js" / "lab.css",
+    )
     files["lab.css"] = b"".join(path.read_bytes() for path in styles)
     for language in languages():
         own = json.loads((WORDS / "tab" / f"{language}.json").read_text("utf-8"))

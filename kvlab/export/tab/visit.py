@@ -16,9 +16,12 @@ from typing import Any
 
 from kvlab.draw.packed import with_picture
 from kvlab.errors import BadInput
+from kvlab.export.tab import pairs
 from kvlab.export.tab.ground import ground_in_tab
 from kvlab.export.tab.runner import Call
 from kvlab.files.plain_data import parse
+from kvlab.runs.fork import Fork
+from kvlab.runs.fork import scenario_of as scenario_of_run
 from kvlab.runs.limits import Tally, TooLong, refuse_too_large
 from kvlab.runs.run import Ground, Run, RunInSteps
 from kvlab.runs.scenario import Scenario, load_scenario, scenario_from, scenario_names
@@ -53,7 +56,13 @@ class Visit:
 
     async def answer(self, method: str, given: str, hear: Hear) -> str:
         """One question: {found}, or {fault} with a sentence for the person, or {stopped}."""
-        methods: dict[str, Callable[..., Awaitable[Any]]] = {"run": self.run, "open": self.open}
+        methods: dict[str, Callable[..., Awaitable[Any]]] = {
+            "run": self.run,
+            "open": self.open,
+            "offers": self.offers,
+            "what_if": self.what_if,
+            "compare": self.compare,
+        }
         try:
             found = {"found": await methods[method](*json.loads(given), hear)}
         except (BadInput, TooLong) as error:
@@ -87,6 +96,28 @@ class Visit:
             trace = Trace.from_json(data, name)
             return {"scenario": trace.document["scenario"], **with_picture(trace)}
         return {"scenario": scenario_from(data, Path(), name).raw}
+
+    async def offers(
+        self, document: dict[str, Any], cursor: int, language: str, hear: Hear
+    ) -> dict[str, Any]:
+        """What could be changed at a cursor of a trace that this lab made: see pairs.offers."""
+        return pairs.offers(Trace(document), cursor, language)
+
+    async def what_if(
+        self, document: dict[str, Any], fork: list[Any], language: str, hear: Hear
+    ) -> dict[str, Any]:
+        """The trace's run with one change, (step, setting, value), and both beside each other."""
+        old, change = Trace(document), Fork(*fork)
+        made, _ = await self._run(change.scenario(scenario_of_run(old)), hear)
+        return pairs.forked(old, made.trace, change, language)
+
+    async def compare(self, given: Any, language: str, hear: Hear) -> dict[str, Any]:
+        """A scenario by recompute and by swap, beside each other."""
+        scenario = scenario_of(given)
+        one, _ = await self._run(pairs.by_method(scenario, pairs.WAYS[0]), hear)
+        self._call("end", "[]")
+        other, _ = await self._run(pairs.by_method(scenario, pairs.WAYS[1]), hear)
+        return pairs.by_both(one.trace, other.trace, language)
 
     async def _run(self, scenario: Scenario, hear: Hear) -> tuple[Run, str | None]:
         refuse_too_large(scenario)

@@ -2,7 +2,7 @@
 import { engine, Stopped } from "./engine.js";
 import { packed, packedJson, unpacked } from "./files.js";
 import form from "./form.js";
-import { mount } from "./player.js";
+import { mount, mountPair } from "./player.js";
 import { settings } from "./settings.js";
 
 const asked = new URLSearchParams(`${location.search.slice(1)}&${location.hash.slice(1)}`);
@@ -22,6 +22,10 @@ const card = h("p", { role: "alert", class: "lab-card", hidden: "" });
 const note = h("p", { class: "lab-note" });
 const copy = h("button", { type: "button", class: "lab-copy" }, t("copy_link"));
 const stage = h("section", { class: "lab-stage" });
+const ask = h("button", { type: "button", class: "lab-ask" }, words.what_if.title);
+const compare = h("button", { type: "button", class: "lab-compare" }, t("compare"));
+const change = h("form", { class: "lab-change", hidden: "" });
+const beside = h("section", { class: "lab-pair", tabindex: "-1" });
 const fields = h("section", { class: "lab-form" });
 document.documentElement.lang = language;
 document.title = t("title");
@@ -31,6 +35,8 @@ document.querySelector("main").replaceChildren(
   h("div", { class: "lab-live" }, status, bar, stop, note),
   card,
   stage,
+  h("div", { class: "lab-more" }, ask, compare, change),
+  beside,
 );
 
 // The form speaks to a model, as it does in a notebook.
@@ -65,6 +71,9 @@ stop.addEventListener("click", () => {
   status.textContent = t("stopping");
 });
 copy.addEventListener("click", copyLink);
+
+ask.addEventListener("click", offer);
+compare.addEventListener("click", () => showPair("compare", [lab.trace.scenario, language]));
 
 // What the form calls.
 
@@ -185,6 +194,58 @@ function progress(far) {
   status.textContent = t("running", { ...far, tokens: number(far.tokens), seconds: number(far.seconds, 1) });
 }
 
+// Two runs beside each other.
+
+/** What could be changed where the player stands: a setting, its value, Run. */
+async function offer() {
+  const { trace } = lab;
+  const offers = await working(() => engine.ask("offers", [trace, lab.player.cursor, language]));
+  if (!offers || trace !== lab.trace) return;
+  const { step, settings: found } = offers;
+  const what = choice(found.map(([, label]) => label), words.what_if.change);
+  const go = h("button", { type: "submit" }, words.what_if.run);
+  let value = null;
+  const values = () => {
+    const label = words.what_if.to;
+    const next = choice(found[Number(what.value)][2].map(([, text]) => text), label);
+    value ? value.replaceWith(next) : change.replaceChildren(what, next, go);
+    value = next;
+  };
+  values();
+  what.addEventListener("change", values);
+  change.hidden = false;
+  what.focus();
+  change.onsubmit = (event) => {
+    event.preventDefault();
+    const [setting, , of] = found[Number(what.value)];
+    showPair("what_if", [trace, [step, setting, of[Number(value.value)][0]], language]);
+  };
+}
+
+function choice(labels, label) {
+  const select = h("select", { "aria-label": label });
+  select.append(...labels.map((text, at) => h("option", { value: at }, text)));
+  return select;
+}
+
+async function showPair(method, given) {
+  const made = await working(() => engine.ask(method, given, progress));
+  if (!made) return;
+  const { pictures, fork, title, note: remark, table, before, after } = made;
+  const named = before ? { ...words, pair: { ...words.pair, before, after } } : words;
+  clearPair();
+  lab.pair = mountPair(beside, pictures, { words: named, title, fork, step: fork, note: remark, table, onStep: () => {} });
+  beside.scrollIntoView({ block: "start" });
+  beside.focus({ preventScroll: true });
+}
+
+function clearPair() {
+  lab.pair?.destroy();
+  lab.pair = null;
+  change.hidden = true;
+  beside.replaceChildren();
+}
+
 // Showing.
 
 /** `trace` is kept for whoever wants the file, `picture` is shown. */
@@ -192,6 +253,7 @@ function show({ trace, picture }, text) {
   lab.trace = trace;
   lab.resting = text;
   if (!lab.busy) status.textContent = text;
+  clearPair();
   lab.player?.destroy();
   stage.replaceChildren();
   lab.player = mount(stage, picture, { words, title: "", start: 0, stop: null, cursor: 0, link: "" });
