@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import io
 import tarfile
@@ -13,7 +14,7 @@ import pytest
 from kvlab.cli import main
 from kvlab.errors import BadInput
 from kvlab.export.tab import pyodide
-from kvlab.export.tab.archive import modules_of, python_archive
+from kvlab.export.tab.archive import NEVER_IMPORTED, members, modules_of, python_archive
 
 FAKE = {name: name.encode() * 10 for name in pyodide.FILES}
 
@@ -126,3 +127,22 @@ def test_the_archive_holds_what_is_imported_and_no_torch() -> None:
     assert not {name for name in modules if name.startswith(("kvlab.pages", "kvlab.lab"))}
     assert not {"kvlab.draw.player", "kvlab.models.loading", "kvlab.runtime.kv_cache"} & modules
     assert python_archive() == python_archive()
+
+
+def test_nothing_that_the_archive_imports_was_left_out_of_the_library() -> None:
+    """Of kvlab's modules and of those of others, wherever in a file they import."""
+    asked = {
+        name.split(".")[0]
+        for inside, path in members()
+        if inside.endswith(".py") and not inside.startswith(("attr/", "yaml/", "jsonschema/cli"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom) and not node.level
+            else []
+        )
+    }
+    assert {"json", "dataclasses", "xml"} <= asked
+    assert not asked & NEVER_IMPORTED

@@ -31,7 +31,7 @@ that does not fit. They are loaded when one of these is met."""
 NEVER_IMPORTED = {
     *("pdb", "bdb", "doctest", "unittest", "pydoc", "pydoc_data", "_pyrepl", "pickletools"),
     *("profile", "cProfile", "profiling", "pstats", "trace", "tracemalloc", "timeit", "optparse"),
-    *("xml", "xmlrpc", "wsgiref", "ftplib", "imaplib", "poplib", "smtplib", "mailbox"),
+    *("xmlrpc", "wsgiref", "ftplib", "imaplib", "poplib", "smtplib", "mailbox"),
     *(
         "multiprocessing",
         "plistlib",
