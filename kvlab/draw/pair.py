@@ -13,6 +13,7 @@ from kvlab.draw.seat import Bundle, seated
 from kvlab.trace.differences import difference_table
 from kvlab.trace.document import Trace
 from kvlab.trace.narration import load_words
+from kvlab.trace.speech import Speech, in_language
 from kvlab.trace.table import Table
 
 MOST_STEP = 10**9
@@ -63,8 +64,8 @@ class Pair(anywidget.AnyWidget):
             words["pair"] = {**words["pair"], **own}
         self.differences = difference_table(before, after, words)
         super().__init__(
-            packed=pack(before.document),
-            packed_other=pack(after.document),
+            packed=pack(in_language(before.document, Speech(language))),
+            packed_other=pack(in_language(after.document, Speech(language))),
             fork=fork,
             step=fork,
             title=title,

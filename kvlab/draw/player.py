@@ -25,6 +25,7 @@ from kvlab.trace import replay
 from kvlab.trace.changes import State
 from kvlab.trace.document import Trace
 from kvlab.trace.narration import Words, fill, load_words, narrate
+from kvlab.trace.speech import Speech, in_language
 
 BUNDLE = Path(__file__).parent / "js" / "dist"
 MOST_BLOCKS_IN_FALLBACK = 64
@@ -149,7 +150,7 @@ class Player(anywidget.AnyWidget):
         """A shorter run: what pointed behind its end points at its end."""
         events = len(self.trace["events"])
         with self.hold_sync():
-            self.packed = pack(self.trace)
+            self.packed = pack(in_language(self.trace, Speech(self.language)))
             self.start = min(self.start, events)
             self.cursor = min(self.cursor, events)
             if self.stop is not None:
@@ -172,7 +173,10 @@ class Player(anywidget.AnyWidget):
 
     @traitlets.observe("language")
     def _take_words(self, change: traitlets.Bunch) -> None:
-        self.words = dict(load_words(self.language))
+        with self.hold_sync():
+            self.words = dict(load_words(self.language))
+            if self.trace:
+                self.packed = pack(in_language(self.trace, Speech(self.language)))
 
     @traitlets.validate("answers")
     def _bound_answers(self, proposal: traitlets.Bunch) -> list[dict[str, Any]]:

@@ -49,6 +49,8 @@ def reload(page: Page, trouble: Any) -> None:
     page.reload()
     answered(page)
     trouble.failed = [what for what in trouble.failed if "/voila/api/shutdown/" not in what]
+    late = "Could not send widget sync message"  # what the old page had still wanted to tell
+    trouble.console = [what for what in trouble.console if late not in what]
 
 
 def turn(page: Page, name: str) -> None:
@@ -426,11 +428,10 @@ def test_a_slider_moves_the_crossover(page, url, trouble):
     opened(page, url, "?page=cost")
     marks = page.locator(".kvlab-chart:visible .annotation-text")
     marks.first.wait_for(timeout=60_000)
-    assert marks.all_inner_texts() == ["96 tokens", "32,016 tokens"]
+    assert marks.all_text_contents() == ["96 tokens", "32,016 tokens"]
     assert "machine=H100" in page.url
     page.locator(".widget-slider .noUi-handle").nth(2).focus()
-    for _ in range(3):
-        page.keyboard.press("PageUp")
+    page.keyboard.press("Home")  # the slowest link
     page.wait_for_function("location.search.includes('machine=Own')")
     page.wait_for_function(
         "document.querySelector('.kvlab-chart .annotation-text')?.textContent !== '96 tokens'"
