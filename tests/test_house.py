@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 HOUSE = ROOT / "kvlab"
@@ -83,3 +85,33 @@ def test_every_module_says_its_duty() -> None:
         if not ast.get_docstring(ast.parse(path.read_text("utf-8")))
     ]
     assert silent == []
+
+
+def js_imports(path: Path) -> set[Path]:
+    """The files of ours that a JavaScript module imports."""
+    named = re.findall(r"""(?:from|import)\s+["'](\.[^"']+)["']""", path.read_text("utf-8"))
+    return {(path.parent / name).resolve() for name in named}
+
+
+def circles(arrows_of: dict[Any, set[Any]]) -> list[list[Any]]:
+    """What is left when whoever looks at nobody is taken away, again and again."""
+    left = {one: seen - {one} for one, seen in arrows_of.items()}
+    while ended := [one for one, seen in left.items() if not seen & left.keys()]:
+        for one in ended:
+            del left[one]
+    return [sorted(left, key=str)] if left else []
+
+
+def test_files_form_no_circle() -> None:
+    known = modules()
+    python = {name: imports(path, known) - {name, "kvlab"} for name, path in known.items()}
+    # `from kvlab.room import module` names the room, too; its __init__ imports nothing of ours.
+    assert circles(python) == []
+    scripts = [path for path in HOUSE.rglob("*.js") if "node_modules" not in path.parts]
+    sources = {path.resolve() for path in scripts if "dist" not in path.parts}
+    assert circles({path: js_imports(path) & sources for path in sources}) == []
+
+
+def test_a_circle_of_files_is_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [["a", "b", "c"]]
+    assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []

@@ -190,18 +190,18 @@ def as_value(value: Any) -> Any:
 
 
 def change_json(change: Change, place: dict[str, int]) -> list[Any]:
-    """A change with its operation and names as indices, a request as its index; counts that go up
-    and down as differences."""
+    """A change as a list: the operation and names as indices, a request as its index, values by name
+    as pairs."""
     operation, *rest = change
     match operation:
-        case "request" | "arrive" | "splice":
+        case "state" | "blocks" | "host_blocks" | "request":
+            of, values = rest
+            pairs = (part for name, value in values.items() for part in (INDEX[name], value))
+            rest = [place[of] if operation == "request" else of, *pairs]
+        case "arrive":
             rest[0] = place[rest[0]]
-            if operation != "arrive":
-                rest[1] = INDEX[rest[1]]
-        case "state":
-            rest[0] = INDEX[rest[0]]
-        case "blocks" | "host_blocks":
-            rest[1] = INDEX[rest[1]]
+        case "splice":
+            rest[0], rest[1] = place[rest[0]], INDEX[rest[1]]
         case "write":
             rest[2] = place[rest[2]]
         case "mark":

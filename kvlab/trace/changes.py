@@ -3,9 +3,9 @@
 A change is a tuple whose first entry names the operation; `Changes` makes them while it applies them
 to a state, and leaves out what changes nothing:
 
-    ("state", name, value)                   a count of the whole run
-    ("blocks" | "host_blocks", number, name, value)
-    ("request", id, name, value)
+    ("state", None, values)                  counts of the whole run by name
+    ("blocks" | "host_blocks", number, values)
+    ("request", id, values)
     ("arrive", id, history)                  a request that was not there
     ("splice", id, name, at, removed, items) a list of a request
     ("write", block, slot, id, position, count, how)  KV of positions from `position` on, by this event
@@ -94,11 +94,18 @@ class Changes:
         self.state["cursor"] += 1
         return self.made
 
+    def _note(self, operation: str, of: str | int | None, name: str, value: Any) -> None:
+        """Another value of what was changed last is a part of that change."""
+        if self.made and self.made[-1][:2] == (operation, of):
+            self.made[-1][2][name] = value
+        else:
+            self.made.append((operation, of, {name: value}))
+
     def set_state(self, **values: Any) -> None:
         for name, value in values.items():
             if self.state[name] != value:
                 self.state[name] = value
-                self.made.append(("state", name, value))
+                self._note("state", None, name, value)
 
     def set_block(self, number: int, **values: Any) -> None:
         self._set("blocks", number, values)
@@ -117,14 +124,14 @@ class Changes:
                     by = (value == status) - (before == status)
                     self._counts[count] = self._counts.get(count, 0) + by
             block[name] = value
-            self.made.append((pool, number, name, value))
+            self._note(pool, number, name, value)
 
     def set_request(self, id: str, **values: Any) -> None:
         request = self.requests[id]
         for name, value in values.items():
             if request[name] != value:
                 request[name] = value
-                self.made.append(("request", id, name, value))
+                self._note("request", id, name, value)
 
     def add_request(self, id: str, history: int) -> None:
         self.requests[id] = new_request(history)

@@ -160,7 +160,7 @@ def test_moments_follow_the_run() -> None:
     assert kinds == ["block_allocated", "kv_written", "block_needed"]
     other.document["scenario"]["name"] = "mine"
     kinds = [other.events[panel.event]["kind"] for panel in panels_of(other)]
-    assert {"preempted", "swap_out_started", "resumed"} <= set(kinds)
+    assert {"block_needed", "swap_out_finished", "block_released", "swap_in_finished"} <= set(kinds)
 
 
 @pytest.mark.parametrize("name", scenario_names())

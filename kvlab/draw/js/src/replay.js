@@ -25,39 +25,65 @@ export function replay({ begin, pool, names, requests, events }) {
 
   const set = (list, key, values) => put(list, key, { ...list[key], ...values });
 
-  /** The cells of a block with those from `slot` up to `stop` made anew. */
-  function redraw(pool, number, slot, stop, make) {
-    const { cells } = state[pool][number];
-    const fresh = cells.map((cell, at) => (at >= slot && at < stop ? make(cell, at - slot) : cell));
-    set(state[pool], number, { cells: fresh });
+  /** Values by name, which stand in a change as pairs from its third place on. */
+  function setPairs(list, key, change) {
+    const fresh = { ...list[key] };
+    for (let i = 2; i < change.length; i += 2) fresh[names[change[i]]] = change[i + 1];
+    put(list, key, fresh);
   }
 
-  const operations = {
-    state: (name, value) => put(state, names[name], value),
-    blocks: (number, name, value) => set(state.blocks, number, { [names[name]]: value }),
-    host_blocks: (number, name, value) => set(state.host_blocks, number, { [names[name]]: value }),
-    request: (who, name, value) => set(state.requests, ids[who], { [names[name]]: value }),
-    arrive: (who, history) => put(state.requests, ids[who], { ...begin.request, history }),
-    splice(who, name, at, removed, items) {
-      const list = state.requests[ids[who]][names[name]];
-      const spliced = [...list.slice(0, at), ...items, ...list.slice(at + removed)];
-      set(state.requests, ids[who], { [names[name]]: spliced });
-    },
-    write(number, slot, who, first, count, how) {
-      const event = state.cursor;
-      const cell = (_, i) => ({ id: ids[who], position: first + i, how, live: true, event });
-      redraw("blocks", number, slot, slot + count, cell);
-    },
-    mark(pool, number, slot, stop, name, value) {
-      redraw(names[pool], number, slot, stop, (cell) => cell && { ...cell, [names[name]]: value });
-    },
-    copy: (pool, number, into, target) =>
-      set(state[names[into]], target, { cells: state[names[pool]][number].cells }),
-  };
+  /** The cells of a block with those from `slot` up to `stop` made anew. */
+  function redraw(pool, number, slot, stop, make) {
+    const cells = state[pool][number].cells.slice();
+    for (let at = slot; at < stop; at += 1) cells[at] = make(cells[at], at - slot);
+    set(state[pool], number, { cells });
+  }
+
+  function apply(change) {
+    const [operation, of] = change;
+    switch (names[operation]) {
+      case "state":
+        for (let i = 2; i < change.length; i += 2) put(state, names[change[i]], change[i + 1]);
+        break;
+      case "blocks":
+      case "host_blocks":
+        setPairs(state[names[operation]], of, change);
+        break;
+      case "request":
+        setPairs(state.requests, ids[of], change);
+        break;
+      case "arrive":
+        put(state.requests, ids[of], { ...begin.request, history: change[2] });
+        break;
+      case "splice": {
+        const [, , name, at, removed, items] = change;
+        const list = state.requests[ids[of]][names[name]];
+        const spliced = [...list.slice(0, at), ...items, ...list.slice(at + removed)];
+        set(state.requests, ids[of], { [names[name]]: spliced });
+        break;
+      }
+      case "write": {
+        const [, , slot, who, first, count, how] = change;
+        const event = state.cursor;
+        const cell = (_, i) => ({ id: ids[who], position: first + i, how, live: true, event });
+        redraw("blocks", of, slot, slot + count, cell);
+        break;
+      }
+      case "mark": {
+        const [, , number, slot, stop, name, value] = change;
+        redraw(names[of], number, slot, stop, (cell) => cell && { ...cell, [names[name]]: value });
+        break;
+      }
+      case "copy": {
+        const [, , number, into, target] = change;
+        set(state[names[into]], target, { cells: state[names[of]][number].cells });
+      }
+    }
+  }
 
   function forward() {
     log = [];
-    for (const [operation, ...how] of events[state.cursor].changes) operations[names[operation]](...how);
+    for (const change of events[state.cursor].changes) apply(change);
     put(state, "cursor", state.cursor + 1);
     undo.push(log);
   }

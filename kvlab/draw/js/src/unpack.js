@@ -1,11 +1,4 @@
-/**
- * A trace as it travels (kvlab/draw/packed.py): JSON text, deflated, its events as differences.
- *
- * @typedef {{
- *   kind: string, id: string | null, say: string, values: Record<string, any>, touched: any[],
- *   cause: number | null, changes: any[][],
- * }} Event
- */
+/** A trace as it travels (kvlab/draw/packed.py): JSON text, deflated, its events as differences. */
 
 /** What `zlib.compress` made small, as a response. */
 export const inflated = (bytes) =>
@@ -14,24 +7,50 @@ export const inflated = (bytes) =>
 /** @param {DataView | ArrayBuffer} packed */
 export const unpacked = (packed) => inflated(packed).json();
 
+/** One event; what stands in its row is looked up when it is asked for: a long run has many. */
+class Event {
+  constructor(says, id, row, at) {
+    this.says = says;
+    this.id = id;
+    this.row = row;
+    this.at = at;
+  }
+
+  /** The key of its words, the values that they need, and its kind. */
+  get say() {
+    return this.says[0];
+  }
+
+  get values() {
+    return Object.fromEntries(this.says[1].map((name, i) => [name, this.row[0][i]]));
+  }
+
+  get kind() {
+    return this.says[2];
+  }
+
+  get touched() {
+    return this.row[1];
+  }
+
+  /** The index of the event that it follows from, or null. */
+  get cause() {
+    return this.row[2] ? this.at - this.row[2] : null;
+  }
+
+  get changes() {
+    return this.row[3];
+  }
+}
+
 /** @returns {Event[]} */
 export function eventsOf({ says, rows, requests }) {
-  const last = new Map();
-  return rows.map(([index, who, difference], at) => {
-    const known = `${index} ${who}`;
-    const row = sum(difference, last.get(known));
-    last.set(known, row);
-    const [say, names, kind] = says[index];
-    const [values, touched, back, changes] = row;
-    return {
-      kind,
-      id: who === null ? null : requests[who].id,
-      say,
-      values: Object.fromEntries(names.map((name, i) => [name, values[i]])),
-      touched,
-      cause: back ? at - back : null,
-      changes,
-    };
+  const last = says.map(() => []);
+  return rows.map(([say, who, difference], at) => {
+    const place = who === null ? requests.length : who;
+    const row = sum(difference, last[say][place]);
+    last[say][place] = row;
+    return new Event(says[say], requests[who]?.id ?? null, row, at);
   });
 }
 
