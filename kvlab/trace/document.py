@@ -19,7 +19,7 @@ from kvlab.trace.changes import State
 from kvlab.trace.check import check_data, check_story
 
 FORMAT = "kvlab-trace"
-VERSION = 1
+VERSION = 2
 LARGEST_FILE = 200_000_000  # bytes
 
 
@@ -115,6 +115,11 @@ class Trace:
         if type(version) is not int or version < 1:
             said = f"the version {version!r}" if "version" in document else "no version"
             raise BadInput(f"{what}: has {said} where a trace has a whole number from 1 on.")
+        if version < VERSION:
+            raise BadInput(
+                f"{what}: version {version} was recorded by an older kvlab and lacks what this one "
+                "shows; run its scenario again (it stands in the file under `scenario`)."
+            )
         check_data(document, what)
         check_trace(document, what)
         check_story(document, what)

@@ -174,7 +174,14 @@ def test_a_pool_that_would_fill_the_memory(document: Document, name: str) -> Non
     assert f"pool.{name} = 1000000 of 4096 slots" in message
 
 
-@pytest.mark.parametrize("version", [2, 99])
+def test_an_older_version_says_what_to_do(document: Document) -> None:
+    document["version"] = 1
+    message = refusal(document)
+    assert "version 1 was recorded by an older kvlab" in message
+    assert "run its scenario again" in message
+
+
+@pytest.mark.parametrize("version", [3, 99])
 def test_a_newer_version(document: Document, version: Any) -> None:
     document["version"] = version
     message = refusal(document)
