@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ports import free_port
+from waiting import PATIENCE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -152,6 +153,7 @@ def new_page(browser: Browser, trouble: Trouble) -> Iterator[Callable[..., Page]
 
     def make(haste: float = 1, **options: Any) -> Page:
         context = browser.new_context(**options)
+        context.set_default_timeout(1000 * PATIENCE)
         contexts.append(context)
         context.on("request", lambda request: trouble.look(request.url))
         if haste != 1:

@@ -113,7 +113,7 @@ def opened(page: Page, room: Room, query: str) -> None:
 
 def ready(page: Page) -> None:
     """The page has gone where its address says."""
-    page.locator(".kp-bar[aria-busy=false]").wait_for(timeout=60_000)
+    page.locator(".kp-bar[aria-busy=false]").wait_for()
 
 
 def kernel_of(page: Page) -> int:
@@ -124,7 +124,7 @@ def settings(page: Page) -> Locator:
     """The Lab's form, with its settings open."""
     form = page.locator(".kp-form")
     toggle = form.locator(".kp-toggle")
-    toggle.wait_for(timeout=20_000)
+    toggle.wait_for()
     if toggle.get_attribute("aria-expanded") == "false":
         toggle.click()
     return form
@@ -142,7 +142,9 @@ def replay_goes_on(page: Page) -> None:
     player = page.locator(".kvlab-player:visible").first
     where = player.locator(".k-where")
     before = int(where.get_attribute("data-event") or 0)
-    player.locator("[data-control=forward]").click()
+    button = player.locator("[data-control=forward]")
+    button.evaluate("one => one.scrollIntoView({ block: 'center' })")  # what is told lies below
+    button.click()
     assert int(where.get_attribute("data-event") or 0) > before
 
 
@@ -163,14 +165,14 @@ def test_a_killed_kernel_is_told_and_what_was_written_comes_back(page, room, tro
     page.evaluate("sessionStorage.setItem('kvlab', JSON.stringify({reached: ['figure-5']}))")
     page.reload()
     ready(page)
-    page.locator(".kvlab-chart").first.wait_for(timeout=20_000)
+    page.locator(".kvlab-chart").first.wait_for()
     page.locator(".kp-bar [data-page=lab]").click()
     prompt_of(page).fill("Told to the kernel")
     page.wait_for_function("new URLSearchParams(location.search).has('s')")
     os.kill(kernel_of(page), signal.SIGKILL)
-    gone(page).wait_for(timeout=20_000)
-    gone(page).get_by_text("The engine of this page has ended").wait_for(timeout=20_000)
-    page.locator(".kvlab-player:visible .k-banner").first.wait_for(timeout=20_000)
+    gone(page).wait_for()
+    gone(page).get_by_text("The engine of this page has ended").wait_for()
+    page.locator(".kvlab-player:visible .k-banner").first.wait_for()
     prompt_of(page).fill("Typed after its end")
     page.get_by_role("button", name="Run", exact=True).click()
     replay_goes_on(page)
@@ -185,7 +187,7 @@ def test_a_killed_kernel_is_told_and_what_was_written_comes_back(page, room, tro
     assert gone(page).count() == 0
     page.locator(".kp-bar [data-page=story]").click()
     page.locator(".kp-bar [data-chapter='5']").click()
-    page.locator(".kvlab-chart").first.wait_for(timeout=20_000)
+    page.locator(".kvlab-chart").first.wait_for()
     assert only_expected(trouble) == [], trouble
 
 
@@ -195,11 +197,11 @@ def test_a_kernel_that_is_killed_while_it_renders(page, room, trouble):
     room.hold(True)
     try:
         page.goto(room.url("page=lab&scenario=storm"), wait_until="commit")
-        page.locator("#loading").wait_for(state="attached", timeout=60_000)
+        page.locator("#loading").wait_for(state="attached")
         until((room.folder / "pid").exists, page)
         os.kill(int((room.folder / "pid").read_text()), signal.SIGKILL)
         alert = page.get_by_role("alert").filter(has_text="before this page was ready")
-        alert.wait_for(timeout=20_000)
+        alert.wait_for()
         assert page.locator("#loading").count() == 0
     finally:
         room.hold(False)
@@ -218,7 +220,7 @@ def test_an_engine_that_raises_and_one_that_runs_out_of_memory(page, room, troub
     prompt_of(page).fill("Mia keeps two boxes")
     name.fill("BREAK")
     run.click()
-    card.filter(has_text="our fault (RuntimeError)").wait_for(timeout=20_000)
+    card.filter(has_text="our fault (RuntimeError)").wait_for()
     assert "secret" not in page.locator("body").inner_text()
     replay_goes_on(page)
     settings(page)
@@ -228,13 +230,13 @@ def test_an_engine_that_raises_and_one_that_runs_out_of_memory(page, room, troub
     for label, number in {**sizes, "blocks in the CPU pool": 4096}.items():
         form.get_by_label(label).fill(str(number))
     run.click()
-    card.filter(has_text="could not be had").filter(has_text="give fewer").wait_for(timeout=60_000)
+    card.filter(has_text="could not be had").filter(has_text="give fewer").wait_for()
     replay_goes_on(page)
     assert prompt_of(page).input_value() == "Mia keeps two boxes"
     for label in ("blocks in the GPU pool", "blocks in the CPU pool"):
         form.get_by_label(label).fill("8")
     run.click()
-    page.locator(".kp-status", has_text="Run of 2").wait_for(timeout=60_000)
+    page.locator(".kp-status", has_text="Run of 2").wait_for()
     assert card.count() == 0
     assert not trouble, trouble
 
@@ -248,21 +250,21 @@ def test_a_browser_that_is_offline_for_a_while(page, room, trouble, seconds):
     kernel = kernel_of(page)
     room.wire.cut()
     try:
-        gone(page).get_by_text("No connection to the lab").wait_for(timeout=20_000)
+        gone(page).get_by_text("No connection to the lab").wait_for()
         prompt_of(page).fill("Typed without a network")
         replay_goes_on(page)
         event = page.locator(".kvlab-player:visible .k-where").first.get_attribute("data-event")
         page.wait_for_timeout(1000 * seconds)
     finally:
         room.wire.mend()
-    gone(page).wait_for(state="detached", timeout=20_000)
+    gone(page).wait_for(state="detached")
     assert kernel_of(page) == kernel
     assert prompt_of(page).input_value() == "Typed without a network"
     where = page.locator(".kvlab-player:visible .k-where").first
     assert where.get_attribute("data-event") == event
     page.wait_for_function("new URLSearchParams(location.search).has('s')")
     page.get_by_role("button", name="Run", exact=True).click()
-    page.locator(".kp-status", has_text="Run of 2").wait_for(timeout=60_000)
+    page.locator(".kp-status", has_text="Run of 2").wait_for()
     assert only_expected(trouble) == [], trouble
 
 
@@ -285,7 +287,7 @@ def test_two_tabs_of_one_link_are_two_visits(page, room, trouble):
     other.close(run_before_unload=True)
     until(lambda: not psutil.pid_exists(kernel), page)
     page.get_by_role("button", name="Run", exact=True).click()
-    page.locator(".kp-status", has_text="Run of 2").wait_for(timeout=60_000)
+    page.locator(".kp-status", has_text="Run of 2").wait_for()
     assert only_expected(trouble) == [], trouble
 
 
@@ -296,12 +298,12 @@ def test_a_server_that_is_stopped_and_started(page, room, trouble):
     prompt_of(page).fill("Told to the kernel")
     page.wait_for_function("new URLSearchParams(location.search).has('s')")
     room.stop()
-    gone(page).get_by_text("No connection to the lab").wait_for(timeout=20_000)
+    gone(page).get_by_text("No connection to the lab").wait_for()
     prompt_of(page).fill("Typed after the server's end")
     replay_goes_on(page)
     room.served = room.start()
     room.wire.to = room.served.port
-    gone(page).get_by_text("The engine of this page has ended").wait_for(timeout=20_000)
+    gone(page).get_by_text("The engine of this page has ended").wait_for()
     gone(page).get_by_role("button", name="Load the page again").click()
     page.get_by_label("Token").fill("room 7x9k")
     page.keyboard.press("Enter")
