@@ -139,12 +139,13 @@ def gone(page: Page) -> Locator:
 
 
 def replay_goes_on(page: Page) -> None:
+    open_settings = page.locator(".kp-toggle[aria-expanded=true]")
+    if open_settings.count():  # they lie over the player
+        open_settings.click()
     player = page.locator(".kvlab-player:visible").first
     where = player.locator(".k-where")
     before = int(where.get_attribute("data-event") or 0)
-    button = player.locator("[data-control=forward]")
-    button.evaluate("one => one.scrollIntoView({ block: 'center' })")  # what is told lies below
-    button.click()
+    player.locator("[data-control=forward]").click()
     assert int(where.get_attribute("data-event") or 0) > before
 
 
@@ -176,6 +177,7 @@ def test_a_killed_kernel_is_told_and_what_was_written_comes_back(page, room, tro
     prompt_of(page).fill("Typed after its end")
     page.get_by_role("button", name="Run", exact=True).click()
     replay_goes_on(page)
+    page.get_by_role("button", name="Settings").click()
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save the scenario").click()
     requests = json.loads(Path(saved.value.path()).read_text("utf-8"))["requests"]
