@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from kvlab.trace.document import Trace
-from kvlab.trace.facts import gaps
 from kvlab.trace.gaps import Gap
+from kvlab.trace.samples import samples
 from kvlab.trace.speech import ENGLISH, Speech
 from kvlab.trace.table import Table
 
@@ -43,21 +43,9 @@ class Delays:
 
 def delays(trace: Trace) -> list[Delays]:
     """Every request, forks included, in the order of the trace."""
-    arrived: dict[str, int] = {}
-    delivered: dict[str, list[int]] = {one["id"]: [] for one in trace.document["requests"]}
-    for event in trace.events:
-        if event["kind"] == "arrived":
-            arrived.setdefault(event["id"], event["step"])
-        elif event["kind"] == "token_delivered":
-            delivered.setdefault(event["id"], []).append(event["step"])
-    split: dict[str, list[Gap]] = {}
-    for gap in gaps(trace):
-        split.setdefault(gap.id, []).append(gap)
     return [
-        Delays(
-            id, arrived.get(id, steps[0] if steps else 1), tuple(steps), tuple(split.get(id, ()))
-        )
-        for id, steps in delivered.items()
+        Delays(id, (one.arrived or 0) + 1, tuple(one.delivered), tuple(one.gaps))
+        for id, one in samples(trace.document).items()
     ]
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import kvlab
@@ -26,7 +26,7 @@ from kvlab.engine.events import event_from_json
 from kvlab.engine.thrashing import ThrashingWatch
 from kvlab.trace import replay
 from kvlab.trace.changes import State
-from kvlab.trace.gaps import Gap, gaps
+from kvlab.trace.samples import Sample, positions, samples
 
 Event = Mapping[str, Any]
 Document = Mapping[str, Any]
@@ -108,11 +108,6 @@ def summarise(facts: RunFacts, document: Document) -> dict[str, Any]:
         "costs": facts.costs,
         "requests": requests,
     }
-
-
-def positions(written: Iterable[Event]) -> int:
-    """Of `kv_written` events."""
-    return sum(event["last"] - event["first"] + 1 for event in written)
 
 
 def moved(events: Iterable[Event], direction: str) -> int:
@@ -246,78 +241,22 @@ def what_is_held(state: State, block_size: int) -> dict[str, Any]:
 # Requests.
 
 
-@dataclass(slots=True)
-class Sample:
-    """What the events say of one sample of a request's prompt."""
-
-    arrived: int | None = None  # the step before its first chance to run
-    outputs: list[int] = field(default_factory=list)
-    text: str = ""
-    delivered: list[int] = field(default_factory=list)  # steps
-    counts: Counter[str] = field(default_factory=Counter)
-    had_kv: int = 0  # positions below this had KV at some time
-    finish_reason: str | None = None
-    message: str | None = None
-
-    def add(self, event: Event) -> None:
-        kind = event["kind"]
-        if kind == "token_delivered":
-            self.outputs.append(event["token"])
-            self.text += event["text"]
-            self.delivered.append(event["step"])
-        elif kind == "preempted":
-            self.counts["preemptions"] += 1
-        elif kind == "kv_written":
-            self.had_kv = max(self.had_kv, event["last"] + 1)
-            if event["why"] == "rebuilt":
-                self.counts["recomputed"] += positions([event])
-        elif kind in ("admitted", "resumed"):
-            found = event["from_cache"]
-            self.counts["from_cache"] += found
-            self.counts["from_own_cache"] += min(found, self.had_kv)
-            self.had_kv = max(self.had_kv, found)
-        elif kind == "finished":
-            self.finish_reason, self.message = event["why"], event["message"]
-
-    @property
-    def ttft(self) -> int | None:
-        """Steps to the first token: served at once, 1."""
-        return (
-            self.delivered[0] - self.arrived
-            if self.delivered and self.arrived is not None
-            else None
-        )
-
-
 def request_entries(
     document: Document, logprobs: Mapping[str, list[float]]
 ) -> dict[str, dict[str, Any]]:
     """The entries of `requests`."""
-    told = {request["id"]: Sample() for request in document["requests"]}
-    parents: dict[str, str] = {}
-    for event in document["events"]:
-        if event["kind"] == "arrived":
-            told[event["id"]].arrived = event["step"] - 1
-        elif event["kind"] == "forked":
-            parents[event["id"]] = event["parent"]
-            told[event["id"]].arrived = told[event["parent"]].arrived
-            told[event["id"]].had_kv = event["history"]  # its parent computed the prompt
-        elif "id" in event:
-            told[event["id"]].add(event)
-    of_events = gaps(document["events"])
-    entries = {}
-    for id in told.keys() - parents.keys():
-        samples = [id, *(fork for fork, parent in parents.items() if parent == id)]
-        split = [of_events.get(sample, []) for sample in samples]
-        entries[id] = request_entry([told[sample] for sample in samples], split) | {
-            "logprobs": list(logprobs.get(id, []))
-        }
-    return {id: entries[id] for id in told if id in entries}
+    of_request: dict[str, list[Sample]] = {}
+    for id, sample in samples(document).items():
+        of_request.setdefault(sample.parent or id, []).append(sample)
+    return {
+        id: request_entry(own) | {"logprobs": list(logprobs.get(id, []))}
+        for id, own in of_request.items()
+    }
 
 
-def request_entry(samples: Sequence[Sample], of_each: Sequence[Sequence[Gap]]) -> dict[str, Any]:
-    """One request's outcome, from its samples and the gaps of each."""
-    first, all_gaps = samples[0], [gap for of_sample in of_each for gap in of_sample]
+def request_entry(samples: Sequence[Sample]) -> dict[str, Any]:
+    """One request's outcome, from its samples."""
+    first, all_gaps = samples[0], [gap for sample in samples for gap in sample.gaps]
     counts: Counter[str] = sum((sample.counts for sample in samples), Counter())
     entry: dict[str, Any] = {
         "output": first.outputs,
@@ -325,10 +264,10 @@ def request_entry(samples: Sequence[Sample], of_each: Sequence[Sequence[Gap]]) -
         "finish_reason": first.finish_reason,
         "message": first.message,
         "ttft_steps": first.ttft,
-        "gaps_steps": [gap.steps for gap in of_each[0]],
+        "gaps_steps": [gap.steps for gap in first.gaps],
         "gaps": [
             {name: getattr(gap, name) for name in ("waiting", "recovery", "decoding")}
-            for gap in of_each[0]
+            for gap in first.gaps
         ],
         "waiting_steps": sum(gap.waiting for gap in all_gaps),
         "recovery_steps": sum(gap.recovery for gap in all_gaps),

@@ -96,6 +96,11 @@ def cells(id: str, positions: Sequence[int], how: str = "first", *, live: bool =
     return written + [None] * (4 - len(written))
 
 
+def drawn(block: Any) -> list[Any]:
+    """A block's cells as a figure shows them; which event wrote them is not drawn."""
+    return [cell and {k: v for k, v in cell.items() if k != "event"} for cell in block["cells"]]
+
+
 def of_step(trace: Trace, step: int, kind: str | None = None, id: str | None = None) -> list[Any]:
     return [
         event
@@ -210,7 +215,7 @@ def test_an_unmet_need_precedes_every_preemption_pause_and_stall(figure: str) ->
 def test_figure_1_after_step_1_each_has_seven_positions_and_one_empty_slot() -> None:
     trace = run("figure-1")
     state = trace.state_at(trace.cursor_of(1))
-    assert [block["cells"] for block in state["blocks"]] == [
+    assert [drawn(block) for block in state["blocks"]] == [
         cells("A", [0, 1, 2, 3]),
         cells("A", [4, 5, 6]),
         cells("B", [0, 1, 2, 3]),
@@ -223,7 +228,7 @@ def test_figure_1_after_step_1_each_has_seven_positions_and_one_empty_slot() -> 
 def test_figure_1_after_step_2_every_slot_is_full() -> None:
     trace = run("figure-1")
     state = trace.state_at(trace.cursor_of(2))
-    assert [block["cells"] for block in state["blocks"]] == [
+    assert [drawn(block) for block in state["blocks"]] == [
         cells("A", [0, 1, 2, 3]),
         cells("A", [4, 5, 6, 7]),
         cells("B", [0, 1, 2, 3]),
@@ -276,7 +281,7 @@ def test_figure_2_scene_b_releases_p2_and_p3_with_their_old_values() -> None:
     assert state["free"] == 2
     assert [block["status"] for block in state["blocks"]] == ["held", "held", "free", "free"]
     ghosts = [cells("B", range(first, first + 4), live=False) for first in (0, 4)]
-    assert [block["cells"] for block in state["blocks"][2:]] == ghosts
+    assert [drawn(block) for block in state["blocks"][2:]] == ghosts
     assert [block["owners"] for block in state["blocks"][2:]] == [[], []]
     b = state["requests"]["B"]
     assert (b["table"], b["kv"], b["history"], b["state"]) == ([], 0, 9, "preempted")
@@ -291,11 +296,11 @@ def test_figure_2_scene_c_gives_a_the_block_p2() -> None:
     assert (a["table"], a["kv"]) == ([0, 1, 2], 9)
     assert state["free"] == 1
     assert state["blocks"][3]["status"] == "free"
-    assert state["blocks"][2]["cells"] == [
+    assert drawn(state["blocks"][2]) == [
         cell("A", 8),
         *(cell("B", position, live=False) for position in (1, 2, 3)),
     ]
-    assert state["blocks"][3]["cells"] == cells("B", [4, 5, 6, 7], live=False)
+    assert drawn(state["blocks"][3]) == cells("B", [4, 5, 6, 7], live=False)
 
 
 def test_figure_2_reads_free_0_then_2_then_1() -> None:
@@ -360,7 +365,7 @@ def test_figure_3_resumes_with_one_pass_over_nine_fixed_tokens() -> None:
     state = trace.state_at(trace.cursor_of(7))
     assert state["requests"]["B"]["table"] == [3, 0, 1]
     # P1's other three slots still show what A left there.
-    assert [state["blocks"][block]["cells"] for block in (3, 0, 1)] == [
+    assert [drawn(state["blocks"][block]) for block in (3, 0, 1)] == [
         cells("B", [0, 1, 2, 3], "rebuilt"),
         cells("B", [4, 5, 6, 7], "rebuilt"),
         [cell("B", 8), *(cell("A", position, live=False) for position in (5, 6, 7))],
@@ -410,7 +415,7 @@ def test_figure_4_copies_eight_positions_in_two_blocks() -> None:
         b = state["requests"]["B"]
         assert (b["state"], b["kv"], b["host_kv"], b["history"]) == ("swapped", 0, 8, 9)
         assert state["host_free"] == 2
-        stored = [state["host_blocks"][host]["cells"] for host in b["host_table"]]
+        stored = [drawn(state["host_blocks"][host]) for host in b["host_table"]]
         assert stored == [cells("B", range(first, first + 4), "stored") for first in (0, 4)]
 
 
@@ -424,11 +429,11 @@ def test_figure_4_restores_eight_positions_and_computes_the_ninth() -> None:
     state = trace.state_at(trace.cursor_of(7))
     assert state["requests"]["B"]["table"] == [3, 0, 1]
     assert state["requests"]["B"]["kv"] == 9
-    assert [state["blocks"][block]["cells"] for block in (3, 0)] == [
+    assert [drawn(state["blocks"][block]) for block in (3, 0)] == [
         cells("B", [0, 1, 2, 3], "restored"),
         cells("B", [4, 5, 6, 7], "restored"),
     ]
-    assert state["blocks"][1]["cells"][0] == cell("B", 8)
+    assert drawn(state["blocks"][1])[0] == cell("B", 8)
     assert state["host_free"] == 4
     assert delivered(trace, 7) == ["B x2"]
 

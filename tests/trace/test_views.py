@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kvlab.course.delays import delays
 from kvlab.draw.packed import packed
 from kvlab.runs.run import run_scenario
 from kvlab.runs.scenario import scenario_from
@@ -102,6 +103,20 @@ def test_what_an_event_touched() -> None:
     assert of("preempted").others == ("A",)
     assert of("block_needed").unmet
     assert touched(None, prompts).id is None
+
+
+def test_each_sample_of_a_prompt_arrived_with_it() -> None:
+    """Z holds three of four blocks up to step 5; A's prefill and both of its first tokens are in
+    step 6."""
+    raw: dict[str, Any] = {"name": "samples", "title": "", "model": None}
+    raw["engine"] = {"num_blocks": 4, "block_size": 4}
+    raw["requests"] = [
+        {"id": "Z", "prompt": [1] * 12, "max_tokens": 5},
+        {"id": "A", "prompt": [2] * 7, "max_tokens": 4, "n": 2},
+    ]
+    trace = run_scenario(scenario_from(raw, Path(), "a test")).trace
+    found = {one.id: one.ttft for one in delays(trace)}
+    assert {id: found[id] for id in ("A", "A.2")} == {"A": 6, "A.2": 6}
 
 
 def test_a_large_pool_costs_what_is_used_of_it() -> None:
