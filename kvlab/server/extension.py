@@ -10,9 +10,10 @@ or an account each.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from kvlab.server.server import EXTENSIONS, ROOT, DashboardSettings, _config
+from kvlab.server.server import EXTENSIONS, ROOT, DashboardSettings, _config, furnish
 
 PAGE = ROOT / "notebooks" / "dashboard.ipynb"
 
@@ -99,9 +100,6 @@ class Host:
         from voila.paths import collect_static_paths, collect_template_paths
         from voila.utils import get_voila_labextensions_path
 
-        from kvlab.server.pool import Pool, Rendering, stop_kernel
-        from kvlab.server.room import Room
-
         self.app = server.web_app
         self.config = server.config
         self.log = server.log
@@ -115,14 +113,6 @@ class Host:
         self.template_paths = collect_template_paths(["voila", "nbconvert"], template)
         self.static_paths = collect_static_paths(["voila", "nbconvert"], template)
         self.labextensions_path = get_voila_labextensions_path()
-        self.room = Room(
-            stop=lambda kernel: stop_kernel(self.kernel_manager, kernel),
-            seats=SETTINGS.seats,
-            pages=SETTINGS.pages,
-            abandoned_seconds=SETTINGS.abandoned_seconds,
-            idle_seconds=SETTINGS.idle_seconds,
-        )
-        pool = Pool(lambda: Rendering(self, PAGE), lambda: 0)
-        self.app.settings.update(room=self.room, pool=pool)
-        self.sweep = PeriodicCallback(self.room.sweep, 1000 * SETTINGS.cull_every_seconds)
+        room, _ = furnish(self, replace(SETTINGS, cull_connected=True))
+        self.sweep = PeriodicCallback(room.sweep, 1000 * SETTINGS.cull_every_seconds)
         self.sweep.start()

@@ -245,6 +245,32 @@ def _config(settings: DashboardSettings, notebook: Path, port: int) -> Any:
     )
 
 
+def furnish(host: Any, settings: DashboardSettings) -> tuple[Any, Any]:
+    """The room and the pool of kernels of a Voilà, or of what stands in for one (extension.py)."""
+    from kvlab.server.pool import Pool, Rendering, not_of_a_dead_kernel, stop_kernel
+    from kvlab.server.room import Room
+
+    room = Room(
+        stop=lambda kernel: stop_kernel(host.kernel_manager, kernel),
+        seats=settings.seats,
+        freed=lambda: pool.fill(),
+        pages=settings.pages,
+        abandoned_seconds=settings.abandoned_seconds,
+        idle_seconds=settings.idle_seconds,
+        cull_connected=settings.cull_connected,
+    )
+
+    def wanted() -> int:
+        if open_files.left() < open_files.OF_A_PAGE:
+            return 0
+        return min(settings.heated, settings.seats + SPARE - len(room.sessions))
+
+    pool = Pool(lambda: Rendering(host, settings.notebook), wanted)
+    host.app.settings.update(room=room, pool=pool)
+    host.log.addFilter(not_of_a_dead_kernel)
+    return room, pool
+
+
 def _server_class() -> Any:
     """Our Voilà. Built when it is needed: importing Voilà takes a second."""
     import zmq
@@ -255,8 +281,7 @@ def _server_class() -> Any:
 
     from kvlab.server.forked import Forks, can_fork, use
     from kvlab.server.handlers import routes
-    from kvlab.server.pool import Pool, Rendering, not_of_a_dead_kernel, stop_kernel
-    from kvlab.server.room import Room
+    from kvlab.server.pool import stop_kernel
 
     class Door(HTTPServer):
         """Turns away who comes while there are hardly any files left to open."""
@@ -276,25 +301,7 @@ def _server_class() -> Any:
 
         def init_handlers(self) -> Any:
             given = self.given
-            self.room = Room(
-                stop=lambda kernel: stop_kernel(self.kernel_manager, kernel),
-                seats=given.seats,
-                freed=lambda: self.pool.fill(),
-                pages=given.pages,
-                abandoned_seconds=given.abandoned_seconds,
-                idle_seconds=given.idle_seconds,
-                cull_connected=given.cull_connected,
-            )
-            self.pool = Pool(
-                lambda: Rendering(self, given.notebook),
-                lambda: (
-                    min(given.heated, given.seats + SPARE - len(self.room.sessions))
-                    if open_files.left() >= open_files.OF_A_PAGE
-                    else 0
-                ),
-            )
-            self.app.settings.update(room=self.room, pool=self.pool)
-            self.log.addFilter(not_of_a_dead_kernel)
+            self.room, self.pool = furnish(self, given)
             sockets = max(1_023, OF_A_KERNEL * (given.seats + SPARE))  # it has 1,023 by itself
             self.kernel_manager.context.set(zmq.MAX_SOCKETS, sockets)
             return routes(self, EXTENSIONS)
