@@ -108,7 +108,7 @@ MEASURES: dict[str, Callable[[Trace, str], int]] = {
 }
 
 
-def told(change: ChapterChange, before: Trace, after: Trace, speech: Speech = ENGLISH) -> str:
+def outcome_of(change: ChapterChange, before: Trace, after: Trace, speech: Speech = ENGLISH) -> str:
     """Each measure of a change in both runs: `Tokens computed again: 8, as before the change.`"""
     sentences = []
     for measure in change.measures:

@@ -49,19 +49,6 @@ def recompute_is_cheaper(costs: CostModel) -> Stretch | None:
     return Stretch(cheaper[0], cheaper[-1]) if cheaper else None
 
 
-def end_of_stretch(costs: CostModel) -> float:
-    """Tokens at which both cost the same where computing bounds a recompute, by the formula above;
-    below zero where swap is cheaper at any length."""
-    shape, machine = costs.shape, costs.machine
-    link = 1 / machine.out_link + 1 / machine.in_link
-    copies = 2 * costs.copies_per_block * machine.copy_seconds / costs.block_size
-    swap = shape.kv_bytes_per_token * link + copies
-    reached = machine.operations * machine.reached
-    attention = machine.operations * (machine.attention_reached or machine.reached)
-    linear = shape.linear_operations(1) / reached
-    return (swap - linear) / (shape.attention_operations(1) / attention)
-
-
 @dataclass(frozen=True, slots=True)
 class Crossovers:
     """For several block sizes, where recompute is cheaper; shows itself in a notebook."""

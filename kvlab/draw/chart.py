@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 import traitlets
 
 from kvlab.draw.chart_look import LOOKS, Look
-from kvlab.draw.seat import Bundle, seated
+from kvlab.draw.notebook_still import Bundle, with_still
 from kvlab.draw.stills.chart import still
 from kvlab.trace.speech import ENGLISH, Speech
 
@@ -67,7 +67,7 @@ class Chart(anywidget.AnyWidget):
         looks = {"light": self.light, "dark": self.dark}
         picture = still(self.title, self.caption, looks) if self.light else ""
         words = f"<p><b>{escape(self.title)}</b></p>{picture}<p>{escape(self.caption)}</p>"
-        return seated(self, words, f"{self.title}. {self.caption}")
+        return with_still(self, words, f"{self.title}. {self.caption}")
 
 
 def plain(figure: go.Figure) -> dict[str, Any]:

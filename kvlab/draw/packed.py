@@ -86,7 +86,7 @@ def with_picture(trace: Trace) -> dict[str, Any]:
 def packed_json(document: dict[str, Any]) -> str:
     """The packed trace as JSON text."""
     trace = Trace(document)
-    scenario, run = document["scenario"], document["run"]
+    scenario = document["scenario"]
     lesson = scenario["lesson"]
     prompts = {request["id"]: request["prompt"] for request in document["requests"]}
     rows, says, timeline = events_of(trace, prompts)
@@ -97,7 +97,7 @@ def packed_json(document: dict[str, Any]) -> str:
         "recorded": document["recorded"],
         "scenario": {name: scenario[name] for name in ("name", "title")}
         | {"method": scenario["engine"]["method"], "about": lesson.get("about")},
-        "run": {name: run[name] for name in ("device", "device_name", "dtype")},
+        "run": document["run"],
         "model": document["model"],
         "pool": document["pool"],
         "tokens": document["tokens"],

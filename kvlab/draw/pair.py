@@ -7,9 +7,9 @@ from typing import Any
 import anywidget
 import traitlets
 
+from kvlab.draw.notebook_still import Bundle, with_still
 from kvlab.draw.packed import pack
 from kvlab.draw.player import BUNDLE, Player
-from kvlab.draw.seat import Bundle, seated
 from kvlab.trace.differences import difference_table
 from kvlab.trace.document import Trace
 from kvlab.trace.narration import load_words
@@ -81,7 +81,7 @@ class Pair(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
         """The widget, and the table of differences for readers without a kernel."""
-        return seated(self, self.differences.as_html(), self.differences.as_markdown())
+        return with_still(self, self.differences.as_html(), self.differences.as_markdown())
 
 
 def as_json(table: Table) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from urllib.parse import urlencode
 import anywidget
 import traitlets
 
+from kvlab.draw.notebook_still import Bundle, with_still
 from kvlab.draw.packed import pack
-from kvlab.draw.seat import Bundle, seated
 from kvlab.draw.stills.storyboard import storyboard
 from kvlab.draw.stills.svg import LIGHT
 from kvlab.errors import BadInput
@@ -194,7 +194,7 @@ class Player(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
         """The widget, and the storyboard of its run for readers without a kernel."""
-        return seated(self, self.as_still() + self.as_html(), self.as_text())
+        return with_still(self, self.as_still() + self.as_html(), self.as_text())
 
     def as_still(self) -> str:
         """The storyboard as an image with a caption; nothing for a run too large to draw."""

@@ -13,8 +13,8 @@ from typing import Any
 import anywidget
 import traitlets
 
+from kvlab.draw.notebook_still import Bundle, with_still
 from kvlab.draw.player import BUNDLE, Player
-from kvlab.draw.seat import Bundle, seated
 from kvlab.draw.stills.marks import owners_of
 from kvlab.trace.changes import State
 from kvlab.trace.document import Trace
@@ -72,7 +72,9 @@ class Race(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
         """The widget, and what both readers got for readers without a kernel."""
         lines = self._still
-        return seated(self, "".join(f"<p>{escape(line)}</p>" for line in lines), "\n".join(lines))
+        return with_still(
+            self, "".join(f"<p>{escape(line)}</p>" for line in lines), "\n".join(lines)
+        )
 
 
 def names_of(traces: Sequence[Trace], speech: Speech) -> tuple[str, str]:

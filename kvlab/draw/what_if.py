@@ -12,9 +12,9 @@ import ipywidgets
 
 from kvlab.draw.controls import bounded, button, flow, menu, show_if, stack
 from kvlab.draw.guard import guarded
+from kvlab.draw.notebook_still import Bundle, with_still
 from kvlab.draw.pair import Pair
 from kvlab.draw.player import Player
-from kvlab.draw.seat import Bundle, seated
 from kvlab.runs.fork import (
     NEXT_VICTIM,
     NUM_BLOCKS,
@@ -323,10 +323,10 @@ class WhatIf(ipywidgets.VBox):
         """The widget, and what it has found so far for readers without a kernel."""
         if self.pair is None or self.fork is None:
             title = self.t("title")
-            return seated(self, f"<p>{escape(title)}</p>", title)
+            return with_still(self, f"<p>{escape(title)}</p>", title)
         table = self.pair.differences
         text = self.change_text(self.fork)
-        return seated(
+        return with_still(
             self, f"<p>{escape(text)}</p>{table.as_html()}", f"{text}\n\n{table.as_markdown()}"
         )
 

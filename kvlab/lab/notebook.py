@@ -29,9 +29,9 @@ from kvlab.draw.chart import Chart
 from kvlab.draw.cost_chart import cost_chart_of
 from kvlab.draw.gaps_chart import gaps_chart
 from kvlab.draw.memory_chart import memory_chart
+from kvlab.draw.notebook_still import Bundle, with_still
 from kvlab.draw.player import Player
 from kvlab.draw.race import Race
-from kvlab.draw.seat import Bundle, seated
 from kvlab.draw.what_if import WhatIf
 from kvlab.draw.work_chart import work_chart
 from kvlab.errors import BadInput
@@ -234,12 +234,12 @@ class Guess(ipywidgets.VBox):
     def _chosen(self, change: dict[str, Any]) -> None:
         self.choice = change["new"]
 
-    def compare(self, made: Run | Trace) -> Told:
+    def compare(self, made: Run | Trace) -> LiveVerdict:
         """What a run says to the question. It is told once an option has been chosen."""
         trace = trace_of(made)
         question = chapter(self.scenario).to_predict(trace)
         right, look = int(question.answer or 0), in_words(question.look, trace, load_words("en"))
-        place = Told()
+        place = LiveVerdict()
 
         def tell(_: object = None) -> None:
             if self.choice is None:
@@ -258,12 +258,12 @@ class Guess(ipywidgets.VBox):
     def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
         """The widget, and the question for readers without a kernel."""
         words = f"{self.question} {' / '.join(str(label) for label in self.options.options)}"
-        return seated(self, f"<p>{escape(words)}</p>", words)
+        return with_still(self, f"<p>{escape(words)}</p>", words)
 
 
-class Told(ipywidgets.HTML):
+class LiveVerdict(ipywidgets.HTML):
     """A verdict that changes with what is chosen."""
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
         """The widget, and what it says now for readers without a kernel."""
-        return seated(self, self.value, re.sub(r"<[^>]*>", "", self.value))
+        return with_still(self, self.value, re.sub(r"<[^>]*>", "", self.value))

@@ -12,7 +12,7 @@ from typing import Any
 import ipywidgets
 
 from kvlab.course import compare
-from kvlab.course.chapters import CHAPTERS, METHODS, Chapter, own_method, told
+from kvlab.course.chapters import CHAPTERS, METHODS, Chapter, outcome_of, own_method
 from kvlab.course.reached import until
 from kvlab.course.record import recorded
 from kvlab.draw.chart import Chart
@@ -289,7 +289,7 @@ class Story(Page):
             if changed:
                 then = traces[0] if len(traces) > 1 else before
                 what = t("live.changed", what=chapter.text("change", t))
-                came = told(chapter.change, then, traces[-1], t)
+                came = outcome_of(chapter.change, then, traces[-1], t)
                 note = f"{what}. {chapter.text('look', t)} {came}"
             self.show(traces[-1], note, changed)
             cursor_in(query or {}, self.player)

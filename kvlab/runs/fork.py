@@ -100,10 +100,10 @@ def scenario_of(made: Run | Trace) -> Scenario:
     trace = made.trace if isinstance(made, Run) else made
     base = made.scenario.base if isinstance(made, Run) else Path()
     victim = made.scenario.victim if isinstance(made, Run) else None
-    document = written(trace.document["scenario"])
-    if victim:
-        del document["engine"]["victim"]
     try:
+        document = written(trace.document["scenario"])
+        if victim:
+            del document["engine"]["victim"]
         found = scenario_from(document, base, f"scenario of run {trace.name}")
         return found.with_victim(victim) if victim else found
     except (AttributeError, KeyError, TypeError):

@@ -14,8 +14,8 @@ from nbconvert import HTMLExporter
 from nbformat.v4 import new_code_cell, new_notebook
 
 from kvlab.course.record import recorded
+from kvlab.draw.notebook_still import NAME, REPLACERS, VIEW
 from kvlab.draw.player import Player
-from kvlab.draw.seat import NAME, SEATS, VIEW
 
 ROOT = Path(__file__).resolve().parents[2]
 CELLS = (
@@ -56,7 +56,7 @@ def test_a_converted_notebook_shows_the_storyboard(executed: nbformat.NotebookNo
     for notebook in (executed, stateless):
         body, _ = HTMLExporter().from_notebook_node(notebook)
         pictures = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', body)
-        assert len(pictures) == 1
+        assert len(pictures) == 2  # the storyboard, and the chart's still
         root = ElementTree.fromstring(base64.b64decode(pictures[0]))
         said = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
         assert [text for text in said if text and "blocks free" in text] == [
@@ -79,7 +79,7 @@ def test_one_seat_for_a_widget_however_often_it_is_displayed() -> None:
     player = Player(trace=recorded("figure-1"))
     first, second = player._repr_mimebundle_()[0], player._repr_mimebundle_()[0]
     assert first == second
-    assert SEATS[player].widget == player.model_id
+    assert REPLACERS[player].widget == player.model_id
     assert f"{NAME}-{player.model_id}" in first["text/html"]
 
 

@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 from kvlab.course.chapters import CHAPTERS
 from kvlab.course.checks import CHECKS, check, facts_of
 from kvlab.course.record import recorded
-from kvlab.draw.seat import NAME
+from kvlab.draw.notebook_still import NAME
 from kvlab.errors import BadInput
 from kvlab.lab.notebook import crossovers
 from kvlab.server import forked

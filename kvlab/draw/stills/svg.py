@@ -68,7 +68,6 @@ DARK = Theme(
     tint=0.18,
     stroke=0.34,
 )
-THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
 
 
 def mix(one: str, share: float, other: str) -> str:

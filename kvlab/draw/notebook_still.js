@@ -1,30 +1,30 @@
 /**
  * Puts a live widget in the place of its still. The output of a cell holds the still alone, in an
- * element with the seat's class name: that is what is saved with a notebook. Where a kernel runs, this
+ * element with the still's class name: that is what is saved with a notebook. Where a kernel runs, this
  * model finds the element and shows the widget's view in it; where none does, the still is seen.
  */
 
-/** A seat that was taken out of the page for so long gives up its view: milliseconds. */
+/** A still that was taken out of the page for so long gives up its view: milliseconds. */
 const AWAY = 30_000;
 /** JupyterLab's style for HTML that was written as text: not meant for a widget's headings and tables. */
 const TEXT = "jp-RenderedHTMLCommon";
 
 function initialize({ model, signal }) {
   const manager = model.widget_manager;
-  const seats = document.getElementsByClassName(model.get("seat"));
-  const taken = new Map(); // element to {still, view, timer}
+  const stills = document.getElementsByClassName(model.get("still"));
+  const replaced = new Map(); // element to {nodes, view, timer, output}
 
-  async function take(seat) {
-    const place = { still: [...seat.childNodes], view: null, timer: null, output: null };
-    taken.set(seat, place);
+  async function replace(still) {
+    const place = { nodes: [...still.childNodes], view: null, timer: null, output: null };
+    replaced.set(still, place);
     try {
       const widget = await manager.get_model(model.get("widget"));
       const view = await manager.create_view(widget);
-      if (taken.get(seat) !== place) return view.remove();
+      if (replaced.get(still) !== place) return view.remove();
       place.view = view;
-      place.output = seat.closest(`.${TEXT}`);
+      place.output = still.closest(`.${TEXT}`);
       place.output?.classList.remove(TEXT);
-      seat.replaceChildren(view.el);
+      still.replaceChildren(view.el);
       // What a notebook's own output would tell it.
       for (const type of ["before-attach", "after-attach"]) view.luminoWidget?.processMessage({ type });
     } catch (error) {
@@ -32,24 +32,24 @@ function initialize({ model, signal }) {
     }
   }
 
-  function leave(seat) {
-    const { view, still, timer, output } = taken.get(seat);
+  function restore(still) {
+    const { view, nodes, timer, output } = replaced.get(still);
     clearTimeout(timer);
-    taken.delete(seat);
+    replaced.delete(still);
     view?.remove();
     output?.classList.add(TEXT);
-    seat.replaceChildren(...still);
+    still.replaceChildren(...nodes);
   }
 
   function look() {
-    for (const seat of seats) if (!taken.has(seat)) take(seat);
-    for (const [seat, place] of taken) {
-      if (seat.isConnected) {
+    for (const still of stills) if (!replaced.has(still)) replace(still);
+    for (const [still, place] of replaced) {
+      if (still.isConnected) {
         clearTimeout(place.timer);
         place.timer = null;
       } else {
         // A windowed notebook takes out what is scrolled away, and puts the same element back.
-        place.timer ??= setTimeout(() => leave(seat), AWAY);
+        place.timer ??= setTimeout(() => restore(still), AWAY);
       }
     }
   }
@@ -58,7 +58,7 @@ function initialize({ model, signal }) {
   watcher.observe(document.body, { childList: true, subtree: true });
   signal.addEventListener("abort", () => {
     watcher.disconnect();
-    for (const seat of [...taken.keys()]) leave(seat);
+    for (const still of [...replaced.keys()]) restore(still);
   });
   look();
 }

@@ -2,8 +2,8 @@
 
 An output with a widget's own mime type is saved as a reference to a model that is gone when the
 notebook is opened again ("model not found"), and a converted notebook asks a CDN for it. So the
-output of a cell holds a still alone, as HTML. While its kernel runs, a Seat in the page finds the
-still by its class name and puts the widget's view there.
+output of a cell holds a still alone, as HTML. While its kernel runs, a model in the page
+finds the still by its class name and puts the widget's view there.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import anywidget
 import ipywidgets
 import traitlets
 
-NAME = "kvlab-seat"
+NAME = "kvlab-still"
 VIEW = "application/vnd.jupyter.widget-view+json"
 
 Bundle = tuple[dict[str, Any], dict[str, Any]]
 
 
-class Seat(anywidget.AnyWidget):
-    """Shows `widget` (a model's id) wherever the page has an element of the class `seat`."""
+class StillReplacer(anywidget.AnyWidget):
+    """Shows `widget` (a model's id) wherever the page has an element of the class `still`."""
 
-    _esm = Path(__file__).with_name("seat.js").read_text("utf-8")
+    _esm = Path(__file__).with_name("notebook_still.js").read_text("utf-8")
 
-    seat = traitlets.Unicode("").tag(sync=True)
+    still = traitlets.Unicode("").tag(sync=True)
     widget = traitlets.Unicode("").tag(sync=True)
 
 
-SEATS: weakref.WeakKeyDictionary[ipywidgets.Widget, Seat] = weakref.WeakKeyDictionary()
+REPLACERS: weakref.WeakKeyDictionary[ipywidgets.Widget, StillReplacer] = weakref.WeakKeyDictionary()
 
 
-def seated(widget: ipywidgets.Widget, still: str, text: str) -> Bundle:
+def with_still(widget: ipywidgets.Widget, still: str, text: str) -> Bundle:
     """A display bundle of `widget`: `still` is HTML, `text` the same for a terminal.
 
     The editors that build a widget only where they find its mime type get that beside the still.
@@ -46,9 +46,9 @@ def seated(widget: ipywidgets.Widget, still: str, text: str) -> Bundle:
     if needs_view():
         view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
         return data | {"text/html": still, VIEW: view}, {}
-    if widget not in SEATS:
-        SEATS[widget] = seat = Seat(seat=name, widget=widget.model_id)
-        weakref.finalize(widget, seat.close).atexit = False
+    if widget not in REPLACERS:
+        REPLACERS[widget] = replacer = StillReplacer(still=name, widget=widget.model_id)
+        weakref.finalize(widget, replacer.close).atexit = False
     return data, {}
 
 
