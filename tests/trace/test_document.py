@@ -186,7 +186,7 @@ def test_a_newer_version(document: Document, version: Any) -> None:
     document["version"] = version
     message = refusal(document)
     assert repr(version) in message
-    assert "newer than 1" in message
+    assert "newer than 2" in message
     assert "update kvlab" in message
 
 
