@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from kvlab.draw.packed import packed
 from kvlab.draw.player import Player
 from kvlab.errors import BadInput
+from kvlab.runs.run import run_lesson
 
 
 def test_opens_at_the_start_of_its_range(trace_named: Any) -> None:
@@ -70,3 +72,9 @@ def test_a_reader_without_a_kernel_sees_where_it_stood(trace_named: Any) -> None
     assert "&lt;b&gt;Figure" in data["text/html"]
     assert "<b>Figure" not in data["text/html"]
     assert "(4)" in data["text/html"]  # a ghost
+
+
+def test_a_page_is_told_when_a_run_was_made() -> None:
+    """A saved page must not say "just now" for ever."""
+    live = run_lesson("figure-2").trace
+    assert packed(live.document)["run"]["made"] == live.document["run"]["made"]
