@@ -78,7 +78,7 @@ export function painter(element, model, again) {
     return widths.get(canvas);
   }
 
-  function paintPool(canvas, blocks, ringed) {
+  function paintPool(canvas, blocks, untouched, ringed) {
     const paint = look();
     const width = widthOf(canvas);
     if (!width) return;
@@ -87,38 +87,38 @@ export function painter(element, model, again) {
       const size = Math.max(4, Math.min(18, Math.floor(Math.sqrt((width * TALLEST) / blocks.length))));
       const across = Math.max(1, Math.floor(width / size));
       const place = sized(canvas, width, Math.ceil(blocks.length / across) * size);
-      known = { ...place, size, across, drawn: [] };
+      known = { ...place, size, across, drawn: Array(blocks.length).fill(untouched), ringed: new Set() };
       pools.set(canvas, known);
+      paintGround(known, paint, blocks.length);
     }
+    // A block that changes is another object: the same one looks as it did.
     const { drawn } = known;
-    for (let id = 0; id < blocks.length; id += 1) {
-      const block = blocks[id];
-      const last = drawn[id];
-      const owner = block.owners ? block.owners[0] : block.owner;
-      const ring = ringed.has(id);
-      if (
-        last !== undefined &&
-        last.cells === block.cells &&
-        last.status === block.status &&
-        last.owner === owner &&
-        last.damaged === block.damaged &&
-        last.cached === block.cached &&
-        last.ring === ring
-      ) {
-        continue;
-      }
-      const { status, cells, damaged, cached } = block;
-      drawn[id] = { status, cells, damaged, cached, owner, ring };
-      paintBlock(known, paint, id, block, owner, ring);
+    const fresh = new Set([...ringed, ...known.ringed]);
+    for (let id = 0; id < blocks.length; id += 1) if (drawn[id] !== blocks[id]) fresh.add(id);
+    for (const id of fresh) {
+      drawn[id] = blocks[id];
+      paintBlock(known, paint, id, blocks[id], ringed.has(id));
     }
+    known.ringed = ringed;
   }
 
-  function paintBlock({ pen, size, across }, paint, id, block, owner, ring) {
+  /** Blocks to which nothing has happened, all at once. */
+  function paintGround({ pen, size, across, width, height }, paint, blocks) {
+    pen.fillStyle = paint.faint;
+    pen.fillRect(0, 0, across * size, height);
+    pen.fillStyle = paint.bg;
+    for (let x = size; x <= across * size; x += size) pen.fillRect(x - 1, 0, 1, height);
+    for (let y = size; y <= height; y += size) pen.fillRect(0, y - 1, width, 1);
+    pen.fillRect((blocks % across || across) * size, height - size, width, size);
+  }
+
+  function paintBlock({ pen, size, across }, paint, id, block, ring) {
     const x = (id % across) * size;
     const y = Math.floor(id / across) * size;
     const inside = size - 1;
     pen.fillStyle = paint.bg;
     pen.fillRect(x, y, size, size);
+    const owner = block.owners ? block.owners[0] : block.owner;
     const held = model.owners.get(owner ?? copyOwner(block));
     const hue = held ? paint.hues[held.hue] : paint.edge;
     if (block.status === "free") {
@@ -207,8 +207,8 @@ export function painter(element, model, again) {
 
   function paint(state, now) {
     for (const canvas of element.querySelectorAll("canvas")) {
-      if (canvas.dataset.dense === "pool") paintPool(canvas, state.blocks, now.blocks);
-      else if (canvas.dataset.dense === "host") paintPool(canvas, state.host_blocks, now.hosts);
+      if (canvas.dataset.dense === "pool") paintPool(canvas, state.blocks, model.trace.begin.blocks, now.blocks);
+      else if (canvas.dataset.dense === "host") paintPool(canvas, state.host_blocks, model.trace.begin.host_blocks, now.hosts);
       else paintOverview(canvas, Number(canvas.dataset.known), Number(canvas.dataset.span));
     }
   }

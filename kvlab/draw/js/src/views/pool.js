@@ -11,9 +11,9 @@ export function density({ num_blocks, block_size }) {
 }
 
 /** A pool on a canvas; what is in a block is told when it is opened. */
-function canvas(model, kind, blocks, act) {
+function canvas(model, kind, blocks, free, act) {
   const words = { pool: "gpu_pool", host: "host_pool" };
-  const held = blocks.filter(({ status }) => status !== "free").length;
+  const held = blocks.length - free;
   return h("canvas", {
     key: "canvas",
     class: "k-dense",
@@ -84,7 +84,7 @@ function pool(model, state, now, act) {
       ),
     ),
     size === "dense"
-      ? canvas(model, "pool", state.blocks, act)
+      ? canvas(model, "pool", state.blocks, state.free, act)
       : h(
           "div",
           { class: "k-blocks", "data-size": size },
@@ -254,7 +254,7 @@ function hostPool(model, state, now, act) {
       ),
     ),
     isDense(total, block_size)
-      ? canvas(model, "host", state.host_blocks, act)
+      ? canvas(model, "host", state.host_blocks, state.host_free, act)
       : h(
           "div",
           { class: "k-blocks", "data-size": plain ? "small" : "full" },
