@@ -11,6 +11,7 @@ from kvlab.draw.packed import packed
 from kvlab.draw.player import Player
 from kvlab.errors import BadInput
 from kvlab.runs.run import run_lesson
+from kvlab.trace.document import Trace
 
 
 def test_opens_at_the_start_of_its_range(trace_named: Any) -> None:
@@ -78,3 +79,18 @@ def test_a_page_is_told_when_a_run_was_made() -> None:
     """A saved page must not say "just now" for ever."""
     live = run_lesson("figure-2").trace
     assert packed(live.document)["run"]["made"] == live.document["run"]["made"]
+
+
+def test_a_run_of_ours_is_not_checked_again(
+    monkeypatch: pytest.MonkeyPatch, trace_named: Any
+) -> None:
+    """One that comes as a plain document is checked whole, each time."""
+    checked: list[str] = []
+    monkeypatch.setattr(Trace, "from_json", lambda document, what: checked.append(what))
+    document = trace_named("figure-1")
+    player = Player(trace=Trace(document))
+    player.show(Trace(trace_named("figure-2")))
+    assert checked == []
+    player.trace = trace_named("figure-3")
+    Player(trace=document)
+    assert checked == ["player", "player"]

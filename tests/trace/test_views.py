@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvlab.course.delays import delays
-from kvlab.draw.packed import packed
+from kvlab.draw.packed import pack, packed
 from kvlab.runs.run import run_scenario
 from kvlab.runs.scenario import scenario_from
 from kvlab.trace import replay
@@ -130,3 +131,12 @@ def test_a_large_pool_costs_what_is_used_of_it() -> None:
     assert len(state["blocks"]) == 1_000_000
     assert len(state["blocks"].touched) <= 4
     assert len(json.dumps(packed(document))) < 20_000
+
+
+@pytest.mark.parametrize("path", sorted(TRACES.glob("*.json")), ids=lambda path: path.stem)
+def test_what_travels_is_little_more_than_the_trace(path: Path) -> None:
+    """With all that a page would else have to work out: at most 1.4 times the trace, both deflated."""
+    document = Trace.read(path).document
+    plain = {name: part for name, part in document.items() if name != "summary"}
+    text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+    assert len(pack(document)) <= 1.4 * len(zlib.compress(text.encode(), 6))
