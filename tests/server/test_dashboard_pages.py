@@ -239,7 +239,13 @@ def test_an_end_that_was_reached_and_the_place_outlive_a_reload(page, url, troub
     before = page.locator(".k-where").get_attribute("data-event")
     page.keyboard.press("ArrowRight")  # nothing has the focus: the player in sight moves
     page.locator(f".k-where:not([data-event='{before}'])").wait_for()
-    page.wait_for_function("new URLSearchParams(location.search).has('cursor')")
+    page.wait_for_function(  # the motion is over, and the address has followed
+        """before => {
+            const at = document.querySelector(".k-where").dataset.event;
+            return at !== before && new URLSearchParams(location.search).get("cursor") === at;
+        }""",
+        arg=before,
+    )
     event = page.locator(".k-where").get_attribute("data-event")
     reload(page, trouble)
     page.locator(f".k-where[data-event='{event}']").wait_for(timeout=20_000)
