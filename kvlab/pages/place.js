@@ -290,6 +290,8 @@ function render({ model, el }) {
   }
   speak();
   follow();
+  const sliders = new MutationObserver(nameSliders);
+  sliders.observe(page.body, { childList: true, subtree: true });
   let quiet = () => {};
   if (linked) {
     page.body.append(gone);
@@ -299,6 +301,7 @@ function render({ model, el }) {
   return () => {
     turn += 1;
     quiet();
+    sliders.disconnect();
     clearInterval(looking);
     gone.remove();
     player?.off(`change:${at}`, show);
@@ -308,6 +311,14 @@ function render({ model, el }) {
     page.removeEventListener("keydown", onKey);
     page.removeEventListener("click", onClick);
   };
+}
+
+/** The host's sliders show their name beside the handle, and do not tell it to a screen reader. */
+function nameSliders() {
+  for (const handle of document.querySelectorAll(".noUi-handle:not([aria-label])")) {
+    const label = handle.closest(".widget-slider")?.querySelector(".widget-label");
+    if (label?.textContent) handle.setAttribute("aria-label", label.textContent);
+  }
 }
 
 function make(tag, attributes = {}, text = "") {

@@ -88,7 +88,10 @@ def in_language(document: dict[str, Any], speech: Speech) -> dict[str, Any]:
     if "about" in lesson:
         lesson["about"] = t(str(lesson["about"]))
     if "narration" in lesson:
-        lesson["narration"] = [one | {"text": t(str(one["text"]))} for one in lesson["narration"]]
+        lesson["narration"] = [
+            one | {"text": t(str(one["text"]))} if "text" in one else one
+            for one in lesson["narration"]
+        ]
     return document | {"scenario": scenario | {"title": t(scenario["title"]), "lesson": lesson}}
 
 

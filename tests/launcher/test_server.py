@@ -126,7 +126,7 @@ def test_a_closed_page_leaves_no_kernel_behind(served: Any, page: Page):
     page.locator(".mine").wait_for()
     (kernel,) = (one for one in kernels(served) if one not in earlier)
     page.close(run_before_unload=True)
-    until(lambda: kernel not in kernels(served), page)
+    until(lambda: kernel not in kernels(served))
 
 
 @pytest.mark.parametrize(

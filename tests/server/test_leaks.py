@@ -15,11 +15,11 @@ import nbformat
 import psutil
 import pytest
 from apart import run
-from conftest import ROOT, allow
 from tornado.simple_httpclient import HTTPStreamClosedError
 
 from kvlab.bench.visitor import Visitor
 from kvlab.server import open_files
+from tests.conftest import ROOT, allow
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts what /proc tells")
 
