@@ -245,7 +245,7 @@ def test_an_engine_that_raises_and_one_that_runs_out_of_memory(page, room, troub
 
 @pytest.mark.browser
 @pytest.mark.parametrize(
-    "seconds", [0, pytest.param(60, marks=pytest.mark.long)], ids=["short", "a minute"]
+    "seconds", [0, pytest.param(60, marks=pytest.mark.full)], ids=["short", "a minute"]
 )
 def test_a_browser_that_is_offline_for_a_while(new_page, room, trouble, seconds):
     # A browser holds sockets back that failed very often: over a minute, hearts beat as they do.
