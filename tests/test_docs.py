@@ -141,6 +141,18 @@ def test_every_line_that_the_tour_names_is_where_it_says() -> None:
     assert numbered(TOUR) == TOUR.read_text("utf-8")
 
 
+def test_the_reading_is_as_long_as_it_says() -> None:
+    """The step, the scheduler, the block tables, the safe swap: lines with text, imports aside."""
+    names = ("engine", "scheduler", "kv_cache_manager", "swap")
+    read = 0
+    for name in names:
+        text = text_of(ROOT / "kvlab" / "engine" / f"{name}.py")
+        text = re.sub(r"^(from .+ import \([^)]*\)|(from|import) .+)\n", "", text, flags=re.M)
+        read += sum(bool(line.strip()) for line in text.splitlines())
+    (said,) = re.findall(r"about (\d+) lines to read", text_of(TOUR))
+    assert 0.95 < read / int(said) < 1.05
+
+
 # Commands
 
 

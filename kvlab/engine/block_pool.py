@@ -14,7 +14,7 @@ can share the values, until somebody takes the block for something else.
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
 
@@ -74,6 +74,11 @@ class BlockPool:
     def reclaimable(self, table: Iterable[int]) -> int:
         """How many of a table's blocks would become free if it released them."""
         return sum(self._references[block] == 1 for block in table)
+
+    def held_by_nobody_but(self, tables: Iterable[Sequence[int]]) -> set[int]:
+        """Blocks that would be free if all of these tables gave up theirs."""
+        held = Counter(block for table in tables for block in table)
+        return {block for block, times in held.items() if self._references[block] == times}
 
     def allocate(self, count: int) -> list[int]:
         """Take `count` blocks from the front of the free list; whoever asks has checked `free`.

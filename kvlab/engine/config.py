@@ -27,6 +27,7 @@ ENGINE_PRESETS: dict[str, dict[str, str]] = {
 }
 """Settings that a scenario's `preset` brings together; a key given beside it wins."""
 
+NO_LIMIT = 1 << 60
 MOST_BLOCKS = 1_000_000
 MOST_BLOCK_SIZE = 4_096
 MOST_SLOTS = 1 << 22
@@ -90,6 +91,11 @@ class EngineConfig:
                 f"engine.watermark_blocks = {self.watermark_blocks} must be less than "
                 f"engine.num_blocks = {self.num_blocks}, or no second request is ever admitted."
             )
+
+    @property
+    def places(self) -> int:
+        """Requests that the batch has a place for: each that runs needs a token a step at least."""
+        return min(self.max_running or NO_LIMIT, self.step_tokens or NO_LIMIT)
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that hold `tokens` positions: the ceiling of tokens / block_size."""

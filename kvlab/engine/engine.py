@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 
 from kvlab.engine import stuck
 from kvlab.engine.actions import Action as Action
-from kvlab.engine.actions import SettingChange, carry_out, those_meant
+from kvlab.engine.actions import Actions, SettingChange
+from kvlab.engine.admission import Admission
+from kvlab.engine.arrivals import Arrivals
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.cost_model import CostModel
 from kvlab.engine.event_log import EventLog
-from kvlab.engine.events import (
-    ActionTaken,
-    Event,
-    SettingChanged,
-    StepStarted,
-    StormDetected,
-    TokenDelivered,
-    TokenSampled,
-)
+from kvlab.engine.events import Event, StepStarted, TokenDelivered, TokenSampled
 from kvlab.engine.forks import Forks
 from kvlab.engine.kv_cache_manager import KVCacheManager
+from kvlab.engine.outputs import Outputs
+from kvlab.engine.queues import Queues
 from kvlab.engine.report import StepReport
 from kvlab.engine.request import Request, RequestState, Sampled
 from kvlab.engine.resume_method import ResumeMethod
-from kvlab.engine.runner import Runner, TextStream
+from kvlab.engine.runner import Runner
 from kvlab.engine.scheduler import Scheduler
 from kvlab.engine.swap import Swap
 from kvlab.engine.thrashing import ThrashingWatch
-from kvlab.errors import BadInput
 
 
 class Engine:
@@ -42,23 +36,28 @@ class Engine:
     """
 
     def __init__(self, config: EngineConfig, runner: Runner) -> None:
-        self.config = config
-        self.requests: dict[str, Request] = {}  # forks too, from their first token on
         self.runner = runner
+        self.requests: dict[str, Request] = {}  # forks too, from their first token on
         self.log = EventLog()
+        self.queues = Queues()
         self.kv = KVCacheManager(config, runner, self.log)
         self.swap = _swap_for(config)(self.kv, runner, self.log)
         self.method = ResumeMethod(config.method, runner.costs)
-        self.scheduler = Scheduler(config, self.kv, self.swap, self.method, self.log)
-        self.forks = Forks(self.scheduler, self.kv, self._register)
-        self._ids: set[str] = set()  # of all requests, forks that are still to come included
-        self._pending: list[Request] = []  # they arrive later, in order of arrival
-        self._actions: list[Action | SettingChange] = []
-        self._streams: dict[str, TextStream] = {}
+        self.scheduler = Scheduler(config, self.queues, self.kv, self.swap, self.method, self.log)
+        self.admission = Admission(self.scheduler)
+        self.arrivals = Arrivals(runner.vocab_size)
+        self.outputs = Outputs(runner)
+        self.forks = Forks(self.queues, self.kv, self.log, self._register)
+        self.actions = Actions(self.requests, self.forks, self.scheduler)
         self._done: list[tuple[Request, str, str | None]] = []  # end when the next step is decided
         self._thrashing = ThrashingWatch(config.block_size)
 
     # From outside.
+
+    @property
+    def config(self) -> EngineConfig:
+        """The settings that hold now."""
+        return self.scheduler.config
 
     def add_request(self, request: Request) -> None:
         """Queue a request; it can first run in the step after `request.arrival_step`.
@@ -66,32 +65,17 @@ class Engine:
         Raises BadInput for an id that is taken (by a sample of another request, too) or a prompt
         token outside the vocabulary.
         """
-        for id in request.sample_ids:
-            if id in self._ids:
-                raise BadInput(f"request {id!r}: the id is used twice; give each its own.")
-        for place, token in enumerate(request.prompt):
-            if not 0 <= token < self.runner.vocab_size:
-                raise BadInput(
-                    f"request {request.id!r}: prompt token {token} at place {place} is outside the "
-                    f"vocabulary of {self.runner.vocab_size} tokens."
-                )
-        self._ids.update(request.sample_ids)
+        self.arrivals.add(request)
         self._register(request)
-        insort(self._pending, request, key=lambda pending: pending.arrival_step)
 
     def _register(self, request: Request) -> None:
         self.requests[request.id] = request
-        stop = [text for text in request.stop if isinstance(text, str)]
-        self._streams[request.id] = self.runner.text_stream(stop)
+        self.outputs.open(request)
 
     def add_action(self, action: Action | SettingChange) -> None:
         """Carry out an action at the start of a later step. Raises BadInput for an unknown id, and
         for a setting or a value that cannot be."""
-        if isinstance(action, SettingChange):
-            action.applied(self.config)
-        elif action.id not in self.requests:
-            raise BadInput(f"action at step {action.step}: no request has the id {action.id!r}.")
-        self._actions.append(action)
+        self.actions.add(action)
 
     def abort(self, id: str) -> None:
         """End a request at the start of the next step, whatever its state."""
@@ -114,8 +98,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Some request has not ended, or a copy is in flight."""
-        live = bool(self.scheduler.running or self.scheduler.waiting)
-        return live or bool(self._pending or self.swap.in_flight)
+        return bool(self.queues.live or self.arrivals or self.swap.copies.in_flight)
 
     def run(self) -> list[StepReport]:
         """Step until every request has ended and no copy is in flight; at least one step.
@@ -139,74 +122,40 @@ class Engine:
         """Schedule, execute, sample and deliver, once."""
         self._begin()
         self._receive()
-        self._act()
-        self.scheduler.schedule()
+        self.actions.act(self.steps)
+        self.arrivals.drop_ended()
+        self.scheduler.serve_running()
+        self.admission.serve_waiting()
         self._end_those_done()
         sampled = self._execute()
         self._deliver(sampled)
         self.swap.advance()
-        self.scheduler.take_failed_restores()
-        self._watch_for_thrashing()
+        self.queues.take_failed_restores()
+        self._thrashing.look(self.log)
         if end_if_stuck and self._is_stuck():
             stuck.end_all(self.scheduler)
         return StepReport(self.steps, self.log.take())
 
     def _begin(self) -> None:
-        """Nothing runs on the device now: the scheduler decides."""
+        """Nothing runs on the device now: what the last step copied out is released."""
         self.log.step += 1
         self.swap.retire()
         self.scheduler.begin()
-        order, free = self.scheduler.order, self.kv.pool.free
+        order, free = self.queues.order, self.kv.pool.free
         running, waiting, paused = order["running"], order["waiting"], order["paused"]
         self.log.record(StepStarted(running=running, waiting=waiting, paused=paused, free=free))
 
     def _receive(self) -> None:
         """Requests whose time has come join the waiting queue, or are refused at once."""
-        while self._pending and self._pending[0].arrival_step < self.steps:
-            request = self._pending.pop(0)
+        for request in self.arrivals.due(self.steps):
             self.log.arrived(request)
             request.state = RequestState.WAITING
-            if never := self.scheduler.never_fits(request):
+            if never := self.kv.never_fits(request):
                 self.scheduler.finish(request, "rejected", never)
-            elif too_long := self._too_long(request):
+            elif too_long := self.outputs.too_long(request):
                 self.scheduler.finish(request, "length", too_long)
             else:
-                self.scheduler.enqueue(request)
-
-    def _too_long(self, request: Request) -> str | None:
-        length, context = len(request.history), self.runner.context
-        if length <= context:
-            return None
-        return f"the history of {length} tokens is longer than the model's context of {context}"
-
-    def _act(self) -> None:
-        """Carry out what was asked for this step."""
-        due = [action for action in self._actions if action.step <= self.steps]
-        self._actions = [action for action in self._actions if action.step > self.steps]
-        for action in due:
-            if isinstance(action, SettingChange):
-                self._change(action)
-                continue
-            samples = [self.requests[action.id], *self.forks.of(action.id)]
-            meant = those_meant(action, samples)
-            live = any(sample.state is not RequestState.FINISHED for sample in samples)
-            why = "taken" if meant else "not_running" if live else "ended"
-            self.log.record(ActionTaken(id=action.id, action=action.action, why=why))
-            carry_out(action, meant, self.scheduler)
-        self._pending = [r for r in self._pending if r.state is RequestState.PENDING]
-
-    def _change(self, change: SettingChange) -> None:
-        before = getattr(self.config, change.setting)
-        self.log.record(
-            SettingChanged(
-                setting=change.setting,
-                value=change.value,
-                before=before if isinstance(before, str) else "function",
-                why="same" if before == change.value else "taken",
-            )
-        )
-        self.config = change.applied(self.config)
-        self.scheduler.follow(self.config)
+                self.queues.enqueue(request)
 
     def _execute(self) -> Sequence[Sampled]:
         """Run the model on the batch. If it fails, the requests of the batch end with `error`."""
@@ -218,7 +167,7 @@ class Engine:
         except Exception as error:  # whatever the model raises, the other requests go on
             self.scheduler.plan.batch.clear()
             for request in [self.requests[scheduled.id] for scheduled in batch]:
-                self.kv.forget_unwritten_blocks(request)
+                self.kv.prefix.forget_unwritten(request)
                 self.scheduler.finish(request, "error", f"the model run failed: {error}")
             return []
         for scheduled in batch:
@@ -231,16 +180,13 @@ class Engine:
     def _deliver(self, sampled: Sequence[Sampled]) -> None:
         """Append each selected token to its history and send it; end who is done."""
         for choice in self.forks.give_each_its_own(sampled, self.requests):
-            request, stream = self.requests[choice.id], self._streams[choice.id]
+            request = self.requests[choice.id]
             request.history.append(choice.token)
             if choice.logprob is not None:
                 request.logprobs.append(choice.logprob)
             index = request.num_outputs - 1
             self.log.record(TokenSampled(id=request.id, index=index, token=choice.token))
-            text = stream.push(choice.token)
-            reason, message = self._finish_reason(request, choice.token)
-            if reason and not stream.stopped:
-                text += stream.flush()
+            text, reason, message = self.outputs.push(request, choice.token)
             before, request.delivered_step = request.delivered_step, self.steps
             gap = None if before is None else self.steps - before
             request.recovering = request.preempted_in_recovery = False
@@ -261,30 +207,9 @@ class Engine:
             self.scheduler.finish(request, reason, message)
         self._done = []
 
-    def _finish_reason(self, request: Request, token: int) -> tuple[str | None, str | None]:
-        if token in request.stop or self._streams[request.id].stopped:
-            return "stop", None
-        if token in self.runner.eos_ids and not request.ignore_eos:
-            return "stop", None
-        if request.num_outputs >= request.max_tokens:
-            return "length", None
-        too_long = self._too_long(request)
-        return ("length", too_long) if too_long else (None, None)
-
-    def _watch_for_thrashing(self) -> None:
-        if thrashing := self._thrashing.see(self.steps, self.log.events):
-            self.log.record(
-                StormDetected(
-                    since=thrashing.first,
-                    redone=thrashing.redone,
-                    new=thrashing.new,
-                    preemptions=self._thrashing.preemptions,
-                )
-            )
-
     def _is_stuck(self) -> bool:
         """Nothing was done in this step, and nothing will ever make the next one different."""
-        to_come = self._pending or self._actions or self.swap.in_flight
+        to_come = self.arrivals or self.actions or self.swap.copies.in_flight
         return self.has_work and not to_come and stuck.nothing_done(self.scheduler, self.log.events)
 
     def check_integrity(self) -> None:

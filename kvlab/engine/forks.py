@@ -6,30 +6,32 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from kvlab.engine.event_log import EventLog
+from kvlab.engine.events import Forked
 from kvlab.engine.kv_cache_manager import KVCacheManager
+from kvlab.engine.queues import Queues
 from kvlab.engine.request import Request, Sampled
-from kvlab.engine.scheduler import Scheduler
 
 
 class Forks:
     """Which samples belong to which request. `register` makes a fork known to the engine."""
 
     def __init__(
-        self, scheduler: Scheduler, kv: KVCacheManager, register: Callable[[Request], None]
+        self,
+        queues: Queues,
+        kv: KVCacheManager,
+        log: EventLog,
+        register: Callable[[Request], None],
     ) -> None:
-        self._scheduler = scheduler
+        self._queues = queues
         self._kv = kv
+        self._log = log
         self._register = register
         self._of: dict[str, list[Request]] = {}
 
     def of(self, id: str) -> list[Request]:
         """The forks of a request so far."""
         return self._of.get(id, [])
-
-    @property
-    def ids(self) -> set[str]:
-        """Of all forks."""
-        return {fork.id for forks in self._of.values() for fork in forks}
 
     def give_each_its_own(
         self, sampled: Sequence[Sampled], requests: dict[str, Request]
@@ -47,7 +49,26 @@ class Forks:
         fork = parent.fork(number)
         self._of.setdefault(parent.id, []).append(fork)
         self._register(fork)
-        siblings = self._of[parent.id]
-        self._kv.share_table(parent, fork, blocks=self._scheduler.places > 0)
-        self._scheduler.join_after(fork, parent, siblings)
+        self._share_table(parent, fork)
+        self._queues.join_after(fork, parent, self._of[parent.id])
         return fork
+
+    def _share_table(self, parent: Request, fork: Request) -> None:
+        """The fork starts with the parent's blocks; whoever writes into a shared one copies it first.
+        Where the batch has no place for it, it has none: it has to wait."""
+        pool = self._kv.pool
+        if self._queues.active < self._kv.config.places:
+            fork.table = parent.table[: self._kv.config.blocks_for(parent.computed)]
+            fork.computed, fork.hashed_blocks = parent.computed, parent.hashed_blocks
+        pool.share(fork.table)
+        self._log.record(
+            Forked(
+                id=fork.id,
+                parent=parent.id,
+                history=len(fork.history),
+                kv=fork.computed,
+                max_tokens=fork.max_tokens,
+                blocks=tuple(fork.table),
+                refs=tuple(pool.references(block) for block in fork.table),
+            )
+        )

@@ -1,14 +1,12 @@
-"""Block tables: how a request's KV positions get physical blocks, share them and give them up."""
+"""Block tables: how a request's KV positions get physical blocks and give them up."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-
-from kvlab.engine.block_pool import BlockPool, chain_hash
+from kvlab.engine.block_pool import BlockPool
 from kvlab.engine.config import EngineConfig
 from kvlab.engine.event_log import EventLog
-from kvlab.engine.events import BlockAllocated, BlockCopied, BlockShared, Forked
+from kvlab.engine.events import BlockAllocated, BlockCopied
+from kvlab.engine.prefix_cache import PrefixCache
 from kvlab.engine.request import Request
 from kvlab.engine.runner import BlockMover, CopyError
 
@@ -23,6 +21,7 @@ class KVCacheManager:
     def __init__(self, config: EngineConfig, mover: BlockMover, log: EventLog) -> None:
         self.config = config
         self.pool = BlockPool(config.num_blocks, config.free_order)
+        self.prefix = PrefixCache(config, self.pool, log)
         self._mover = mover
         self._log = log
 
@@ -33,6 +32,16 @@ class KVCacheManager:
         if self.config.allocation == "reserve_max":
             return max(upto, request.most_kv)
         return upto
+
+    def blocks_of_history(self, request: Request) -> int:
+        """Blocks that the whole request needs when it comes (back) in: its last output gets no KV."""
+        positions = min(len(request.history), request.most_kv)
+        return self.config.blocks_for(self.positions_to_reserve(request, positions))
+
+    def never_fits(self, request: Request) -> str | None:
+        """Why no pool state can hold the request, as a message with both numbers; None if one can."""
+        needs, most = self.blocks_of_history(request), self.config.num_blocks
+        return f"needs {needs} blocks, the pool has {most}" if needs > most else None
 
     def missing(self, request: Request, upto: int) -> int:
         """Blocks to take before positions below `upto` can be written: new ones and copies on write."""
@@ -124,95 +133,3 @@ class KVCacheManager:
         self._log.released(
             request, why, blocks, freed=freed, cached=cached, free=pool.free, next_up=next_up
         )
-
-    def held_by_nobody_but(self, requests: Iterable[Request]) -> set[int]:
-        """Blocks that would be free if all of these requests gave up theirs."""
-        held = Counter(block for request in requests for block in request.table)
-        return {block for block, times in held.items() if self.pool.references(block) == times}
-
-    # Sharing.
-
-    def _prefix_hash(self, request: Request, logical: int) -> bytes:
-        """Chained hash of the full block `logical` of the request's history."""
-        size = self.config.block_size
-        hashes = request.prefix_hashes
-        while len(hashes) <= logical:
-            start = len(hashes) * size
-            parent = hashes[-1] if hashes else b""
-            hashes.append(chain_hash(parent, request.history[start : start + size]))
-        return hashes[logical]
-
-    def find_prefix(self, request: Request) -> list[int]:
-        """Blocks that already store the start of the history, up to the first miss.
-
-        At least one token is left to process, since its logits select the next one.
-        """
-        found: list[int] = []
-        if self.config.prefix_cache:
-            for logical in range((len(request.history) - 1) // self.config.block_size):
-                block = self.pool.find(self._prefix_hash(request, logical))
-                if block is None:
-                    break
-                found.append(block)
-        return found
-
-    def held_by_others(self, request: Request) -> int:
-        """Positions at the start whose blocks others hold, too, and will be found by their prefix."""
-        if not self.config.prefix_cache:
-            return 0
-        table = request.table[: request.hashed_blocks]
-        alone = (at for at, block in enumerate(table) if self.pool.references(block) == 1)
-        return next(alone, len(table)) * self.config.block_size
-
-    def share_prefix(self, request: Request, blocks: list[int]) -> None:
-        """Start the (empty) table with `blocks`: their tokens need no processing."""
-        if not blocks:
-            return
-        self.pool.share(blocks)
-        request.table += blocks
-        request.computed = len(blocks) * self.config.block_size
-        request.ever_computed = max(request.ever_computed, request.computed)
-        request.hashed_blocks = len(blocks)
-        self._log.record(
-            BlockShared(
-                id=request.id,
-                blocks=tuple(blocks),
-                logical=0,
-                refs=tuple(self.pool.references(block) for block in blocks),
-                tokens=request.computed,
-                free=self.pool.free,
-            )
-        )
-
-    def share_table(self, parent: Request, fork: Request, *, blocks: bool) -> None:
-        """A fork starts with the parent's blocks; whoever writes into a shared one copies it first.
-        Without `blocks` it has none: it has to wait."""
-        if blocks:
-            fork.table = parent.table[: self.config.blocks_for(parent.computed)]
-            fork.computed, fork.hashed_blocks = parent.computed, parent.hashed_blocks
-        self.pool.share(fork.table)
-        self._log.record(
-            Forked(
-                id=fork.id,
-                parent=parent.id,
-                history=len(fork.history),
-                kv=fork.computed,
-                max_tokens=fork.max_tokens,
-                blocks=tuple(fork.table),
-                refs=tuple(self.pool.references(block) for block in fork.table),
-            )
-        )
-
-    def remember_full_blocks(self, request: Request, upto: int) -> None:
-        """Blocks that positions below `upto` fill can be shared from now on."""
-        if self.config.prefix_cache:
-            for logical in range(request.hashed_blocks, upto // self.config.block_size):
-                self.pool.remember(request.table[logical], self._prefix_hash(request, logical))
-                request.hashed_blocks = logical + 1
-
-    def forget_unwritten_blocks(self, request: Request) -> None:
-        """Undo remember_full_blocks for positions that will not be written after all."""
-        full = request.computed // self.config.block_size
-        for logical in range(full, request.hashed_blocks):
-            self.pool.forget(request.table[logical])
-        request.hashed_blocks = min(request.hashed_blocks, full)

@@ -27,7 +27,7 @@ def nothing_done(scheduler: Scheduler, events: Sequence[Event]) -> bool:
 
 def end_all(scheduler: Scheduler) -> None:
     """Every live request ends with kv_capacity and a message that says who holds what."""
-    live = [*scheduler.running, *scheduler.waiting]
+    live = scheduler.queues.live
     holds = ", ".join(f"{r.id} holds {len(r.table)}" for r in live if r.table)
     messages = [f"{why_stuck(scheduler, r)}: {holds or 'nobody holds any'}" for r in live]
     for request, message in zip(live, messages, strict=True):
@@ -40,7 +40,8 @@ def why_stuck(scheduler: Scheduler, request: Request) -> str:
     if request.state is RequestState.PAUSED:
         whose = f" for {request.paused_for}" if request.paused_for else ""
         return f"is paused{whose}, and nothing to come resumes it"
-    ahead = scheduler.waiting[0] if request in scheduler.waiting else request
+    waiting = scheduler.queues.waiting
+    ahead = waiting[0] if request in waiting else request
     if ahead is not request:
         return f"waits behind {ahead.id}, which cannot go on"
     needs = config.blocks_for(len(request.history)) - len(request.table)

@@ -7,7 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from kvlab.engine.events import Event, KvWritten, Preempted, SwapInAdvanced, TokenDelivered
+from kvlab.engine.event_log import EventLog
+from kvlab.engine.events import (
+    Event,
+    KvWritten,
+    Preempted,
+    StormDetected,
+    SwapInAdvanced,
+    TokenDelivered,
+)
 
 WINDOW = 16
 """Steps that are looked at together."""
@@ -56,6 +64,18 @@ class ThrashingWatch:
     def found(self) -> list[Thrashing]:
         """All spells so far, the one that goes on included."""
         return [*self._ended, *([self._now] if self._now else [])]
+
+    def look(self, log: EventLog) -> None:
+        """See the step of an engine that runs, and tell of thrashing that begins with it."""
+        if begun := self.see(log.step, log.events):
+            log.record(
+                StormDetected(
+                    since=begun.first,
+                    redone=begun.redone,
+                    new=begun.new,
+                    preemptions=self.preemptions,
+                )
+            )
 
     def see(self, step: int, events: Iterable[Event]) -> Thrashing | None:
         """Add a step by its events; returns the spell of thrashing that begins with it, if one does."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kvlab.engine.copies import Copy
 from kvlab.engine.event_log import EventLog
 from kvlab.engine.events import DamageFound
 from kvlab.engine.kv_cache_manager import KVCacheManager
 from kvlab.engine.request import Request, ScheduledRequest
 from kvlab.engine.runner import Runner
-from kvlab.engine.swap import Copy, Swap
+from kvlab.engine.swap import Swap
 
 Checksums = list[tuple[int, ...]]
 """For each block, one of each layer's bytes."""
@@ -27,12 +28,8 @@ class UnsafeSwap(Swap):
         super().__init__(kv, runner, log)
         self._unsafe = kv.config.unsafe
         self._release_early = "reuse_before_copied" in self._unsafe
+        self.copies.before_last_write = "write_before_copy_out" in self._unsafe
         self._written: dict[int, tuple[int, ...]] = {}  # by host block: what is to be stored in it
-
-    # The copy does not wait for the last write of what it stores.
-
-    def copy_out(self, pairs: list[tuple[int, int]]) -> None:
-        self.runner.copy_out(pairs, before_last_write="write_before_copy_out" in self._unsafe)
 
     # The blocks are given away before the copy has read them.
 
@@ -49,7 +46,9 @@ class UnsafeSwap(Swap):
 
     def retire(self) -> None:
         if self._release_early:  # their blocks were given away long ago
-            self.in_flight = [c for c in self.in_flight if c.direction == "in" or not c.complete]
+            for copy in self.copies.going("out"):
+                if copy.complete:
+                    self.copies.settle(copy)
         else:
             super().retire()
 
@@ -60,7 +59,7 @@ class UnsafeSwap(Swap):
 
     def drop(self, copy: Copy, why: str) -> None:
         if self._release_early and copy.direction == "out":
-            self.in_flight.remove(copy)
+            self.copies.settle(copy)
         else:
             super().drop(copy, why)
 

@@ -82,7 +82,7 @@ class Recorder:
             dtype=run["dtype"],
             seconds=self._spent("seconds"),
             scheduling_seconds=self._spent("scheduling_seconds"),
-            batch=self._engine.scheduler.order,
+            batch=self._engine.queues.order,
             logprobs={request.id: request.logprobs for request in requests},
             costs=None if costs is None else costs.as_json(),
         )

@@ -180,15 +180,15 @@ class Snapshot:
 
 def snapshot(engine: Engine) -> Snapshot:
     """Who holds what now."""
-    scheduler, pool = engine.scheduler, engine.kv.pool
-    paused = {r.id for r in scheduler.running if r.state is RequestState.PAUSED}
-    live = [*scheduler.running, *scheduler.waiting]
+    queues, pool = engine.queues, engine.kv.pool
+    paused = {r.id for r in queues.running if r.state is RequestState.PAUSED}
+    live = [*queues.running, *queues.waiting]
     on_gpu = [request for request in live if request.table]
     on_host = [request for request in live if request.host_table]
     return Snapshot(
-        running=tuple(r.id for r in scheduler.running if r.id not in paused),
-        waiting=tuple(r.id for r in scheduler.waiting),
-        paused=tuple(r.id for r in scheduler.running if r.id in paused),
+        running=tuple(r.id for r in queues.running if r.id not in paused),
+        waiting=tuple(r.id for r in queues.waiting),
+        paused=tuple(r.id for r in queues.running if r.id in paused),
         free=pool.free,
         cached=pool.cached,
         in_flight=pool.in_flight,
@@ -457,7 +457,7 @@ class Lab:
         early = "reuse_before_copied" in self.config.unsafe
         return Counter(
             block
-            for copy in self.engine.swap.in_flight
+            for copy in self.engine.swap.copies.in_flight
             if not (early and copy.direction == "out")
             for block in copy.blocks
         )

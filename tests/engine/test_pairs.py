@@ -250,7 +250,7 @@ def document_of(lab: Lab, events: list[Any], steps: list[Any]) -> dict[str, Any]
         dtype="none",
         seconds=0.0,
         scheduling_seconds=0.0,
-        batch=engine.scheduler.order,
+        batch=engine.queues.order,
         logprobs={},
         costs=None,
     )

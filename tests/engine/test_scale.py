@@ -88,7 +88,7 @@ def check_nothing_is_left(engine: Engine) -> None:
     assert state.in_flight == 0
     assert state.cached == len(engine.kv.pool._hash_of)
     assert (state.running, state.waiting, state.paused, state.history) == ((), (), (), {})
-    assert not engine.swap.in_flight
+    assert not engine.swap.copies.in_flight
     assert sum(map(len, engine.kv.pool._by_hash.values())) == state.cached
 
 

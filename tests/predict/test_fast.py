@@ -106,7 +106,7 @@ def compare(seed: int) -> int:
         now, done = (done, step.lasts) if config.async_scheduling else (step.lasts, [])
         for job in now:
             fast.end(job)
-        order = engine.scheduler.order
+        order = engine.queues.order
         assert [str(job.index) for job in fast.running] == list(order["running"]), (seed, told.step)
         assert [str(job.index) for job in fast.waiting] == list(order["waiting"]), (seed, told.step)
         for job in jobs:
