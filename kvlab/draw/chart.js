@@ -27,6 +27,7 @@ function render({ model, el }) {
   let renderer = null;
   let width = 0;
   let shown = "";
+  let hidden = false; // when it should have been drawn
 
   const drop = () => {
     renderer?.constructor.Plotly?.purge(renderer.node);
@@ -40,7 +41,8 @@ function render({ model, el }) {
     place.setAttribute("aria-label", `${model.get("title")}. ${model.get("caption")}`);
     const spec = model.get(isDark(el) ? "dark" : "light");
     // What is out of sight has no width to be drawn in; the observer calls again when it has.
-    if (!spec?.layout || !place.clientWidth) return;
+    hidden = !place.clientWidth;
+    if (!spec?.layout || hidden) return;
     const text = JSON.stringify(spec);
     if (text === shown) return;
     shown = text;
@@ -62,7 +64,7 @@ function render({ model, el }) {
 
   const fit = () => {
     if (!place.clientWidth) return;
-    if (!renderer) return void draw();
+    if (!renderer || hidden) return void draw(); // hidden: while a theme is changed, too
     if (place.clientWidth === width) return;
     width = place.clientWidth;
     if (renderer.node.querySelector(".plot-container")) {
@@ -74,7 +76,8 @@ function render({ model, el }) {
   sizes.observe(figure);
   const system = matchMedia(SYSTEM);
   system.addEventListener("change", draw);
-  const themes = new MutationObserver(draw);
+  // JupyterLab takes the page out of layout while it changes its theme.
+  const themes = new MutationObserver(() => requestAnimationFrame(draw));
   for (const host of [document.documentElement, document.body]) {
     themes.observe(host, { attributeFilter: ["data-jp-theme-light"] });
   }

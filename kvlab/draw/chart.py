@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 import traitlets
 
 from kvlab.draw.chart_look import LOOKS, Look
-from kvlab.draw.notebook_still import Bundle, with_still
+from kvlab.draw.notebook_still import Bundle, Kept, with_still
 from kvlab.draw.stills.chart import still
 from kvlab.trace.speech import ENGLISH, Speech
 
@@ -35,7 +35,7 @@ class Drawing:
     figure: Callable[[Look], go.Figure]
 
 
-class Chart(anywidget.AnyWidget):
+class Chart(Kept, anywidget.AnyWidget):
     """A figure in a light and a dark look, with the sentence that says its numbers."""
 
     _esm = (HERE / "chart.js").read_text("utf-8")
@@ -60,6 +60,7 @@ class Chart(anywidget.AnyWidget):
 
     def speak(self, speech: Speech) -> None:
         """The same in another language."""
+        self.language = speech.language
         self.show(self._draw, speech)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:

@@ -3,7 +3,8 @@
 An output with a widget's own mime type is saved as a reference to a model that is gone when the
 notebook is opened again ("model not found"), and a converted notebook asks a CDN for it. So the
 output of a cell holds a still alone, as HTML. While its kernel runs, a model in the page
-finds the still by its class name and puts the widget's view there.
+finds the still by its class name and puts the widget's view there. It also says which language the
+page speaks, and what is answered is written into the still, so that a saved notebook has it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from typing import Any
 import anywidget
 import ipywidgets
 import traitlets
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display
+
+from kvlab.errors import BadInput
+from kvlab.trace.speech import LANGUAGE, Speech
 
 NAME = "kvlab-still"
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -31,9 +37,52 @@ class StillReplacer(anywidget.AnyWidget):
 
     still = traitlets.Unicode("").tag(sync=True)
     widget = traitlets.Unicode("").tag(sync=True)
+    language = traitlets.Unicode(LANGUAGE, help="What the widget speaks.").tag(sync=True)
+
+
+class Kept:
+    """A widget that a notebook keeps: its output is a still, and follows the page's language."""
+
+    model_id: str
+    language: Any = LANGUAGE
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
+        raise NotImplementedError
+
+    def speak(self, speech: Speech) -> None:
+        """The same in another language."""
+
+    def _ipython_display_(self) -> None:
+        """Shown under a name, so that the still can be replaced later."""
+        self._publish(update=False)
+
+    def keep(self) -> None:
+        """Write what the still says now into the notebook, where it has been shown."""
+        if InteractiveShell.initialized():
+            self._publish(update=True)
+
+    def _publish(self, *, update: bool) -> None:
+        data, metadata = self._repr_mimebundle_()
+        name = f"{NAME}-{self.model_id}"
+        display(data, metadata=metadata, raw=True, display_id=name, update=update)
 
 
 REPLACERS: weakref.WeakKeyDictionary[ipywidgets.Widget, StillReplacer] = weakref.WeakKeyDictionary()
+
+
+def spoken_to(widget: ipywidgets.Widget, content: object) -> None:
+    """The page says which language it speaks; one that we do not know is not heard."""
+    language = content.get("language") if isinstance(content, dict) else None
+    if not isinstance(language, str) or not isinstance(widget, Kept):
+        return
+    try:
+        speech = Speech(language)
+    except BadInput:
+        return
+    if language != widget.language:
+        widget.speak(speech)
+        widget.keep()
+    REPLACERS[widget].language = language
 
 
 def with_still(widget: ipywidgets.Widget, still: str, text: str) -> Bundle:
@@ -47,8 +96,12 @@ def with_still(widget: ipywidgets.Widget, still: str, text: str) -> Bundle:
         view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
         return data | {"text/html": still, VIEW: view}, {}
     if widget not in REPLACERS:
-        REPLACERS[widget] = replacer = StillReplacer(still=name, widget=widget.model_id)
+        REPLACERS[widget] = replacer = StillReplacer(
+            still=name, widget=widget.model_id, language=getattr(widget, "language", LANGUAGE)
+        )
         weakref.finalize(widget, replacer.close).atexit = False
+        shown = weakref.ref(widget)
+        replacer.on_msg(lambda _, content, __: spoken_to(shown(), content))
     return data, {}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from kvlab.draw.notebook_still import Bundle, with_still
+from kvlab.draw.notebook_still import Bundle, Kept, with_still
 from kvlab.draw.packed import pack
 from kvlab.draw.player import BUNDLE, Player
 from kvlab.trace.differences import difference_table
@@ -20,7 +20,7 @@ MOST_STEP = 10**9
 """The largest number that the page may send as a step."""
 
 
-class Pair(anywidget.AnyWidget):
+class Pair(Kept, anywidget.AnyWidget):
     """Shows two traces: one slider drives both, `fork` is the step from which on the second differs.
 
         Pair(before, after, fork=3)
@@ -56,23 +56,25 @@ class Pair(anywidget.AnyWidget):
         language: str = "en",
         names: tuple[str, str] | None = None,
     ) -> None:
-        self.language = language
-        words = dict(load_words(language))
-        if names:  # two runs in their own right, not one and what became of it
-            own = {"before": names[0], "after": names[1]}
+        self.traces, self.names = (before, after), names
+        super().__init__(fork=fork, step=fork, title=title, note=note)
+        self.speak(Speech(language))
+
+    def speak(self, speech: Speech) -> None:
+        """The same in another language."""
+        self.language = speech.language
+        words = dict(load_words(speech.language))
+        if self.names:  # two runs in their own right, not one and what became of it
+            own = {"before": self.names[0], "after": self.names[1]}
             own["differences"] = words["pair"]["differences_between"]
             words["pair"] = {**words["pair"], **own}
-        self.differences = difference_table(before, after, words)
-        super().__init__(
-            packed=pack(in_language(before.document, Speech(language))),
-            packed_other=pack(in_language(after.document, Speech(language))),
-            fork=fork,
-            step=fork,
-            title=title,
-            note=note,
-            words=words,
-            table=as_json(self.differences),
-        )
+        self.differences = difference_table(*self.traces, words)
+        packed, packed_other = (pack(in_language(one.document, speech)) for one in self.traces)
+        with self.hold_sync():
+            self.set_trait("words", words)
+            self.set_trait("packed", packed)
+            self.set_trait("packed_other", packed_other)
+            self.set_trait("table", as_json(self.differences))
 
     @traitlets.validate("step", "fork")
     def _check_step(self, proposal: traitlets.Bunch) -> int:

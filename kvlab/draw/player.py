@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import anywidget
 import traitlets
 
-from kvlab.draw.notebook_still import Bundle, with_still
+from kvlab.draw.notebook_still import REPLACERS, Bundle, Kept, with_still
 from kvlab.draw.packed import pack
 from kvlab.draw.stills.storyboard import storyboard
 from kvlab.draw.stills.svg import LIGHT
@@ -35,7 +35,7 @@ LARGEST_NUMBER = 10**9  # in what the page sends
 LARGEST_STILL = 500_000  # events × blocks of a run that is drawn when it is displayed
 
 
-class Player(anywidget.AnyWidget):
+class Player(Kept, anywidget.AnyWidget):
     """Shows a trace and moves through it.
 
         Player(trace=document, start=17, stop=31, title="Figure 2", predict=True)
@@ -178,6 +178,16 @@ class Player(anywidget.AnyWidget):
             if self.trace:
                 self.packed = pack(in_language(self.trace, Speech(self.language)))
 
+    def speak(self, speech: Speech) -> None:
+        """The same in another language."""
+        self.language = speech.language
+
+    @traitlets.observe("answers")
+    def _keep_answers(self, change: traitlets.Bunch) -> None:
+        """What was answered stands in the still, and so in a notebook that is saved."""
+        if self in REPLACERS:
+            self.keep()
+
     @traitlets.validate("answers")
     def _bound_answers(self, proposal: traitlets.Bunch) -> list[dict[str, Any]]:
         """A page may send anything: what is not an answer is left out, what is long is cut."""
@@ -194,7 +204,19 @@ class Player(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
         """The widget, and the storyboard of its run for readers without a kernel."""
-        return with_still(self, self.as_still() + self.as_html(), self.as_text())
+        told = "".join(f"<li>{escape(line)}</li>" for line in self.as_answers())
+        still = self.as_still() + (f"<ul>{told}</ul>" if told else "") + self.as_html()
+        return with_still(self, still, "\n".join([self.as_text(), *self.as_answers()]))
+
+    def as_answers(self) -> list[str]:
+        """A line for each question that was answered."""
+        words = load_words(self.language)
+        verdicts = {True: "verdict_right", False: "verdict_wrong", None: "verdict_noted"}
+        return [
+            f"{answer['text']} {fill(words['player'][verdicts[answer['right']]], answer, words)}"
+            for answer in self.answers
+            if answer["given"] is not None
+        ]
 
     def as_still(self) -> str:
         """The storyboard as an image with a caption; nothing for a run too large to draw."""

@@ -13,7 +13,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from kvlab.draw.notebook_still import Bundle, with_still
+from kvlab.draw.notebook_still import Bundle, Kept, with_still
 from kvlab.draw.player import BUNDLE, Player
 from kvlab.draw.stills.marks import owners_of
 from kvlab.trace.changes import State
@@ -28,7 +28,7 @@ MOST_STEP = 10**9
 Step = dict[str, Any]
 
 
-class Race(anywidget.AnyWidget):
+class Race(Kept, anywidget.AnyWidget):
     """Two traces of one scenario, playing beside each other.
 
         Race(recomputed, swapped)
@@ -58,6 +58,7 @@ class Race(anywidget.AnyWidget):
 
     def speak(self, speech: Speech) -> None:
         """The same in another language."""
+        self.language = speech.language
         names = self.names or names_of(self.traces, speech)
         self._still = still(self.traces, names, speech)
         with self.hold_sync():

@@ -12,7 +12,7 @@ import ipywidgets
 
 from kvlab.draw.controls import bounded, button, flow, menu, show_if, stack
 from kvlab.draw.guard import guarded
-from kvlab.draw.notebook_still import Bundle, with_still
+from kvlab.draw.notebook_still import Bundle, Kept, with_still
 from kvlab.draw.pair import Pair
 from kvlab.draw.player import Player
 from kvlab.runs.fork import (
@@ -44,7 +44,7 @@ LEAST_STEPS, TIMES_AS_LONG = 1_000, 20
 """A forked run may take so many steps, or so many times those of the first run."""
 
 
-class WhatIf(ipywidgets.VBox):
+class WhatIf(Kept, ipywidgets.VBox):
     """Controls for a fork, and the two runs once one has been made.
 
         WhatIf(run)                    # with a player of its own, to choose the cursor in
@@ -318,6 +318,23 @@ class WhatIf(ipywidgets.VBox):
         for control in (self.what, self.value, self.blocks, self.run_button):
             control.disabled = False
         self.stop_button.disabled = True
+
+    def speak(self, speech: Speech) -> None:
+        """The same in another language; two runs that are shown are spoken of anew."""
+        self.language, self.speech, self.words = speech.language, speech, speech.words
+        self.heading.value = f"<h3>{escape(self.t('title'))}</h3>"
+        labels = {self.what: "change", self.value: "to", self.blocks: "blocks"}
+        labels |= {self.run_button: "run", self.stop_button: "stop"}
+        for control, key in labels.items():
+            control.description = self.t(key)
+        if self.player in self.children:
+            self.player.speak(speech)
+        self.step = 0
+        self.offer()
+        if self.pair is not None and self.fork is not None:
+            self.pair.title = self.change_text(self.fork)
+            self.pair.speak(speech)
+            self.say("done", change=self.pair.title)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
         """The widget, and what it has found so far for readers without a kernel."""

@@ -170,6 +170,9 @@ class LabRun(Run):
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return self.player()._repr_mimebundle_(**kwargs)
 
+    def _ipython_display_(self) -> None:
+        self.player()._ipython_display_()
+
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}" + ("" if count == 1 else "s")

@@ -20,7 +20,7 @@ import ipywidgets
 import traitlets
 
 from kvlab.course import checks, compare
-from kvlab.course.chapters import chapter
+from kvlab.course.chapters import Chapter, chapter
 from kvlab.course.cost import LLAMA, MACHINES, MODELS, Machine, own_machine, symbols
 from kvlab.course.crossover import Crossovers
 from kvlab.course.question import in_words
@@ -29,7 +29,7 @@ from kvlab.draw.chart import Chart
 from kvlab.draw.cost_chart import cost_chart_of
 from kvlab.draw.gaps_chart import gaps_chart
 from kvlab.draw.memory_chart import memory_chart
-from kvlab.draw.notebook_still import Bundle, with_still
+from kvlab.draw.notebook_still import REPLACERS, Bundle, Kept, with_still
 from kvlab.draw.player import Player
 from kvlab.draw.race import Race
 from kvlab.draw.what_if import WhatIf
@@ -38,8 +38,8 @@ from kvlab.errors import BadInput
 from kvlab.lab import own, ready
 from kvlab.runs.run import Run, run_lesson
 from kvlab.trace.document import Trace
-from kvlab.trace.narration import load_words
 from kvlab.trace.ranges import lesson_range
+from kvlab.trace.speech import ENGLISH, Speech
 from kvlab.trace.table import Table
 
 __all__ = ["Guess", "all_well", "check", "costs", "crossovers", "delays", "figure", "fits"]
@@ -89,7 +89,7 @@ def player(made: Run | Trace) -> Player:
     """The player on a run, opened on its figure's part."""
     trace = trace_of(made)
     start, stop = lesson_range(trace)
-    return Player(trace=trace, start=start, stop=stop, title=title_of(trace))
+    return LessonPlayer(trace=trace, start=start, stop=stop, title=title_of(trace))
 
 
 def figure(name: str, *settings: str) -> Player:
@@ -179,9 +179,7 @@ def predict(which: int | str) -> Guess:
     """The question of a chapter, to be answered before its run is shown."""
     one = chapter(which)
     trace = recorded(one.scenario)
-    question = one.to_predict(trace)
-    text = in_words(question.text, trace, load_words("en"))
-    return Guess(text, tuple(map(int, question.options)), one.scenario)
+    return Guess(one, trace)
 
 
 def trace_of(made: Run | Trace) -> Trace:
@@ -206,62 +204,84 @@ def machine_of(machine: str | Machine) -> Machine:
     return machine if isinstance(machine, Machine) else one_of(MACHINES, "machine", machine)
 
 
-def title_of(trace: Trace) -> str:
+def title_of(trace: Trace, speech: Speech = ENGLISH) -> str:
     """`Figure 2 · Skipping is not releasing`; the scenario's own title for another run."""
     try:
         one = chapter(trace.name)
     except BadInput:
-        return str(trace.document["scenario"]["title"] or trace.name)
-    return one.heading()
+        return speech.shipped(str(trace.document["scenario"]["title"] or trace.name))
+    return one.heading(speech)
 
 
-class Guess(ipywidgets.VBox):
-    """A question with options. It holds what was chosen; the answer comes from a run."""
+class LessonPlayer(Player):
+    """A player with its chapter's heading, in the language that is spoken."""
+
+    def speak(self, speech: Speech) -> None:
+        """The same in another language."""
+        super().speak(speech)
+        self.title = title_of(Trace(self.trace), speech)
+
+
+class Guess(Kept, ipywidgets.VBox):
+    """A chapter's question with options. It holds what was chosen; the answer comes from a run."""
 
     choice = traitlets.Int(None, allow_none=True, help="The chosen option, None before that.")
 
-    def __init__(self, question: str, options: tuple[int, ...], scenario: str) -> None:
-        self.question, self.scenario = question, scenario
+    def __init__(self, one: Chapter, trace: Trace) -> None:
+        self._chapter, self._trace = one, trace
+        question = one.to_predict(trace)
         self.options = ipywidgets.RadioButtons(
-            options=list(options),
+            options=list(map(int, question.options)),
             value=None,
             layout={"width": "auto"},
         )
-        text = ipywidgets.HTML(f"<p style='{PARAGRAPH}'>{escape(question)}</p>")
-        super().__init__([text, self.options])
+        self._text = ipywidgets.HTML()
+        super().__init__([self._text, self.options])
+        self.speak(ENGLISH)
         self.options.observe(self._chosen, "value")
+
+    def speak(self, speech: Speech) -> None:
+        """The same in another language; what is told of runs follows."""
+        self.language, self.speech = speech.language, speech
+        text = self._chapter.to_predict(self._trace).text
+        self.question = in_words(text, self._trace, speech.words)
+        self._text.value = f"<p style='{PARAGRAPH}'>{escape(self.question)}</p>"
+        self.notify_change({"name": "choice", "type": "change", "new": self.choice})
 
     def _chosen(self, change: dict[str, Any]) -> None:
         self.choice = change["new"]
+        if self in REPLACERS:
+            self.keep()
 
     def compare(self, made: Run | Trace) -> LiveVerdict:
         """What a run says to the question. It is told once an option has been chosen."""
         trace = trace_of(made)
-        question = chapter(self.scenario).to_predict(trace)
-        right, look = int(question.answer or 0), in_words(question.look, trace, load_words("en"))
         place = LiveVerdict()
 
         def tell(_: object = None) -> None:
-            if self.choice is None:
-                verdict = checks.Verdict(None, "Choose an option above; then the run answers.")
-            else:
-                verdict = checks.Verdict(
-                    self.choice == right,
-                    f"You said {self.choice}, the run says {right}. {look}",
-                )
+            question = self._chapter.to_predict(trace)
+            right = int(question.answer or 0)
+            verdict = checks.Verdict(None, self.speech("guess.choose"))
+            if self.choice is not None:
+                look = in_words(question.look, trace, self.speech.words)
+                said = self.speech("guess.said", given=self.choice, right=right, look=look)
+                verdict = checks.Verdict(self.choice == right, said)
             place.value = verdict.as_html()
+            if place in REPLACERS:
+                place.keep()
 
         self.observe(tell, "choice")
         tell()
         return place
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
-        """The widget, and the question for readers without a kernel."""
-        words = f"{self.question} {' / '.join(str(label) for label in self.options.options)}"
+        """The widget, and the question with what was chosen for readers without a kernel."""
+        labels = [f"[{one}]" if one == self.choice else f"{one}" for one in self.options.options]
+        words = f"{self.question} {' / '.join(labels)}"
         return with_still(self, f"<p>{escape(words)}</p>", words)
 
 
-class LiveVerdict(ipywidgets.HTML):
+class LiveVerdict(Kept, ipywidgets.HTML):
     """A verdict that changes with what is chosen."""
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Bundle:
