@@ -29,6 +29,7 @@ def found() -> dict[str, Any]:
         return speed.bench_engine("story", "float32", None, True, 1, said.append)
 
 
+@pytest.mark.long
 def test_all_give_the_same_tokens(found: dict[str, Any]) -> None:
     """Greedy, float32: transformers is the source of what is right."""
     for work, by_name in found["works"].items():

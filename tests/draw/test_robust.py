@@ -234,6 +234,7 @@ def test_odd_text_travels(trace_named: Any) -> None:
     assert pack(trace)
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_a_changed_trace_that_python_accepts_is_shown_at_every_cursor(
     open_player: Any, trace_named: Any

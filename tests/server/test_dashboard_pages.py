@@ -273,7 +273,7 @@ def test_a_live_run_replaces_the_recorded_one_and_its_link_brings_it_back(page, 
     assert not trouble
 
 
-@pytest.mark.parametrize("way", ["address", "browser"])
+@pytest.mark.parametrize("way", ["address", pytest.param("browser", marks=pytest.mark.long)])
 def test_german_throughout(new_page, url, trouble, way):
     page = new_page(locale="de-DE" if way == "browser" else "en-US")
     lang = "&lang=de" if way == "address" else ""
@@ -445,7 +445,9 @@ def test_a_slider_moves_the_crossover(page, url, trouble):
     assert not trouble
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 1280), pytest.param("dark", 390, marks=pytest.mark.long)]
+)
 def test_every_page_is_clean_and_fits(new_page, url, trouble, scheme, width):
     if not AXE.is_file():
         pytest.skip("axe-core is not installed (npm ci in kvlab/draw/js)")

@@ -272,6 +272,7 @@ def test_a_browser_that_is_offline_for_a_while(new_page, room, trouble, seconds)
     assert only_expected(trouble) == [], trouble
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_two_tabs_of_one_link_are_two_visits(page, room, trouble):
     opened(page, room, "page=lab&scenario=victims")
@@ -295,6 +296,7 @@ def test_two_tabs_of_one_link_are_two_visits(page, room, trouble):
     assert only_expected(trouble) == [], trouble
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_a_server_that_is_stopped_and_started(page, room, trouble):
     """The new one knows nobody: it asks for the token again."""

@@ -107,7 +107,9 @@ def settled(process: psutil.Process, at_most: tuple[int, int, int]) -> tuple[int
     return held(process)
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "times", [pytest.param(1, marks=pytest.mark.long), pytest.param(50, marks=pytest.mark.full)]
+)
 def test_pages_leave_nothing_behind(serve: Callable[..., Any], notebook: str, times: int):
     served = serve(SERVER, notebook, "24")
     process = psutil.Process(served.process.pid)

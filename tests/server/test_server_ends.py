@@ -164,6 +164,7 @@ def test_a_server_that_is_ended_while_a_page_is_rendered_says_nothing(serve: Cal
     assert [line for line in lines if not line.startswith("kvlab: ")] == []
 
 
+@pytest.mark.long
 @linux
 def test_a_killed_server_takes_its_kernels_along_and_the_next_one_cleans_up(
     serve: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

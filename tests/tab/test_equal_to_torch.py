@@ -185,6 +185,7 @@ def test_a_hundred_random_scenarios_on_a_card(tab: Tab, story: LoadedModel) -> N
         assert_same_run(random_scenario(seed), tab, story)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("modelled_costs")
 @pytest.mark.parametrize("tab", ["plain"], indirect=True)
 def test_a_hundred_random_scenarios(tab: Tab, story: LoadedModel) -> None:

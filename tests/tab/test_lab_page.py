@@ -212,6 +212,7 @@ def open_file(page: Page, scenario: dict[str, Any]) -> None:
     )
 
 
+@pytest.mark.long
 def test_two_tabs_and_a_reload_in_mid_run(context: BrowserContext, lab: str) -> None:
     one, other = opened_in(context, lab), opened_in(context, lab)
     open_file(one, LONG)
@@ -224,6 +225,7 @@ def test_two_tabs_and_a_reload_in_mid_run(context: BrowserContext, lab: str) -> 
         page.close()
 
 
+@pytest.mark.long
 def test_what_was_loaded_once_needs_no_server(
     browser: Browser, own_server: Callable[[], Server]
 ) -> None:
