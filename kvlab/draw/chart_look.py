@@ -14,6 +14,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvlab.draw.stills import svg
+from kvlab.draw.stills.marks import Owner, owners_of
 from kvlab.trace.document import Trace
 from kvlab.trace.speech import Speech
 
@@ -145,11 +146,9 @@ def rgba(hue: str, alpha: float) -> str:
     return f"rgba({red},{green},{blue},{alpha})"
 
 
-def ids(trace: Trace) -> list[str]:
-    """Requests in the order that gives them hue and pattern, as in the player."""
-    found = [request["id"] for request in trace.document["requests"]]
-    arrived = [event["id"] for event in trace.events if event["kind"] == "arrived"]
-    return list(dict.fromkeys([*found, *arrived]))
+def owners(trace: Trace) -> dict[str, Owner]:
+    """Every request's marks, as in the player: B is the same B in every run."""
+    return owners_of([request["id"] for request in trace.document["requests"]])
 
 
 def span(steps: Sequence[int], speech: Speech) -> str:

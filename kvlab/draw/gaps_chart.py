@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from kvlab.draw.chart import Chart, Drawing
-from kvlab.draw.chart_look import LIGHT, PATTERNS, Look, ids, layout, marks, tinted
+from kvlab.draw.chart_look import LIGHT, PATTERNS, Look, layout, marks, owners, tinted
 from kvlab.trace.document import Trace
 from kvlab.trace.facts import gaps
 from kvlab.trace.gaps import Gap
@@ -24,10 +24,10 @@ def gaps_figure(trace: Trace, look: Look = LIGHT, speech: Speech = ENGLISH) -> g
     """
     drawn = drawn_gaps(trace)
     figure = go.Figure(layout=layout(look, speech))
-    for place, id in enumerate(ids(trace)):
+    for id, owner in owners(trace).items():
         own = [gap for gap in drawn if gap.id == id]
-        hue = look.hue(place)
-        for phase, marker in phase_markers(look, hue, PATTERNS[place % len(PATTERNS)]).items():
+        hue, pattern = look.hue(owner.hue), PATTERNS[owner.pattern]
+        for phase, marker in phase_markers(look, hue, pattern).items():
             steps = [getattr(gap, phase) for gap in own]
             name = speech(f"chart.{phase}")
             if any(steps):

@@ -14,8 +14,8 @@ from kvlab.draw.chart_look import (
     Look,
     axis_name,
     bar_text,
-    ids,
     marks,
+    owners,
     span,
     stacked,
     step_axis,
@@ -39,7 +39,7 @@ def memory_figure(trace: Trace, look: Look = LIGHT, speech: Speech = ENGLISH) ->
     figure = stacked(panels, look, speech)
     labelled = len(seen) <= MOST_LABELLED_STEPS
     steps = [moment.step for moment in seen]
-    for place, id in enumerate(ids(trace)):
+    for id, owner in owners(trace).items():
         for panel, positions in (
             ("gpu", [moment.kv.get(id, 0) for moment in seen]),
             ("cpu", [moment.host_kv.get(id, 0) for moment in seen] if stored else []),
@@ -51,7 +51,7 @@ def memory_figure(trace: Trace, look: Look = LIGHT, speech: Speech = ENGLISH) ->
                     name=id,
                     showlegend=not labelled and panel == "gpu",
                     yaxis=axis_name(panels.index(panel)),
-                    marker=tinted(look, look.hue(place), PATTERNS[place % len(PATTERNS)]),
+                    marker=tinted(look, look.hue(owner.hue), PATTERNS[owner.pattern]),
                     hovertemplate=speech("chart.hover_kv", step="%{x}", id=id, n="%{y}")
                     + "<extra></extra>",
                     **bar_text([f"{id} {n}" if n else "" for n in positions], look, labelled),
@@ -145,7 +145,7 @@ def memory_sentence(trace: Trace, speech: Speech = ENGLISH) -> str:
             blocks=blocks,
         )
     ]
-    for id in ids(trace):
+    for id in owners(trace):
         runs = [
             speech(
                 "chart.run_in",

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from kvlab.course.delays import Delays, delays, step_ends
 from kvlab.draw.chart import Chart, Drawing
-from kvlab.draw.chart_look import LIGHT, PATTERNS, Look, layout
+from kvlab.draw.chart_look import LIGHT, PATTERNS, Look, layout, owners
 from kvlab.draw.gaps_chart import phase_markers
 from kvlab.trace.document import Trace
 from kvlab.trace.speech import ENGLISH, Speech
@@ -27,9 +27,10 @@ def outputs_figure(
     at = ends(trace, measured)
     figure = go.Figure(layout=layout(look, speech))
     labelled = sum(len(one.delivered) for one in rows) <= MOST_LABELLED
-    for place, one in enumerate(rows):
-        hue = look.hue(place)
-        markers = phase_markers(look, hue, PATTERNS[place % len(PATTERNS)])
+    marks = owners(trace)
+    for one in rows:
+        hue, pattern = look.hue(marks[one.id].hue), PATTERNS[marks[one.id].pattern]
+        markers = phase_markers(look, hue, pattern)
         for phase, spans in waits(one).items():
             marker = markers["decoding" if phase == "first" else phase]
             figure.add_bar(

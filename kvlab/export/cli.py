@@ -46,6 +46,10 @@ def export(
             "--race", metavar="FILE", help="One page: recompute and swap of it, side by side."
         ),
     ] = None,
+    animation: Annotated[
+        Path | None,
+        typer.Option("--animation", metavar="FILE", help="Its moments in a loop, .svg."),
+    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option("--trace", metavar="FILE", help="The recorded run, to be replayed elsewhere."),
@@ -86,6 +90,7 @@ def export(
         "--png": png,
         "--storyboard": storyboard,
         "--race": race,
+        "--animation": animation,
         "--trace": trace,
         "--scenario": scenario_file,
     }
@@ -130,7 +135,11 @@ def check_files(files: dict[str, Path], source: str) -> None:
         if twice:
             raise BadInput(f"{option} {path}: {twice} goes there already; give another file.")
         seen[whole] = option
-    endings = {"--storyboard": (".svg", ".png"), "--scenario": (".yaml", ".yml", ".json")}
+    endings = {
+        "--animation": (".svg",),
+        "--storyboard": (".svg", ".png"),
+        "--scenario": (".yaml", ".yml", ".json"),
+    }
     for option, known in endings.items():
         if option in files and files[option].suffix.lower() not in known:
             raise BadInput(f"{option} {files[option]}: the name must end in {' or '.join(known)}.")
@@ -140,6 +149,7 @@ def makers_of(
     trace: Trace, cursor: int, options: Any, dark: bool
 ) -> dict[str, Callable[[Path], str | bytes]]:
     """What goes into the file of each option."""
+    from kvlab.draw.stills.animation import animation
     from kvlab.draw.stills.picture import picture
     from kvlab.draw.stills.storyboard import storyboard
     from kvlab.draw.stills.svg import DARK, LIGHT
@@ -157,6 +167,7 @@ def makers_of(
         "--svg": lambda path: picture(trace, cursor, theme, **words),
         "--png": lambda path: png(picture(trace, cursor, theme, **words)),
         "--storyboard": board,
+        "--animation": lambda path: animation(trace, theme, **words),
         "--trace": lambda path: trace.as_text(),
         "--scenario": lambda path: scenario_text(trace, path),
     }

@@ -97,6 +97,14 @@ def test_memory_draws_what_was_seen(trace: Trace):
         assert figure.layout[axis].title.text in ("positions", "blocks", "step")
 
 
+def test_b_has_the_hue_of_b_in_every_run():
+    """shared-stays begins with B or has others before it: the second hue is B's all the same."""
+    for name in ("shared-stays", "figure-5", "figure-2"):
+        figure = memory_chart.memory_figure(recorded(name))
+        (hue,) = {bar.marker.line.color for bar in figure.data if bar.name == "B"}
+        assert hue == chart_look.LIGHT.hues[1], name
+
+
 def test_gaps_add_up_to_the_summary(trace: Trace):
     found = gaps(trace)
     for id, request in trace.summary["requests"].items():

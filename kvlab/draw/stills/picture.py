@@ -28,8 +28,14 @@ def picture(
         raise BadInput(f"cursor {cursor}: the run has the cursors 0 to {len(trace.events)}.")
     scene = Scene(trace, cursor, load_words(language))
     drawing = Drawing(theme)
-    x, w = MARGIN, WIDTH - 2 * MARGIN
     name = title or title_of(trace, language)
+    high = paint(drawing, scene, name)
+    return drawing.as_svg(WIDTH, high, name, scene.described())
+
+
+def paint(drawing: Drawing, scene: Scene, name: str) -> float:
+    """All of a scene, `name` above it; returns its height."""
+    trace, x, w = scene.trace, MARGIN, WIDTH - 2 * MARGIN
     y = MARGIN - 6 + header(drawing, scene, x, MARGIN - 6, w, name, where=scene.where())
     left, middle = 380, 280
     high = pools.gpu_pool(drawing, scene, x, y, left, pools.NUMBERED)
@@ -42,7 +48,7 @@ def picture(
     y += narration(drawing, scene, x, y, w) + 20
     if len(trace.steps) <= MOST_STEPS:
         y += lanes(drawing, scene, x, y, w)
-    return drawing.as_svg(WIDTH, y + MARGIN - 8, name, scene.described())
+    return y + MARGIN - 8
 
 
 def title_of(trace: Trace, language: str = LANGUAGE) -> str:

@@ -1,7 +1,7 @@
 """An SVG drawing, element by element, in the player's colours.
 
-Lengths are CSS pixels. Everything that a run says goes through `escaped`; there is no script, no
-style sheet and no reference to anything outside of the drawing.
+Lengths are CSS pixels. Everything that a run says goes through `escaped`; there is no script and no
+reference to anything outside of the drawing, and only an animation has a style sheet.
 """
 
 from __future__ import annotations
