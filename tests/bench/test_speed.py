@@ -14,6 +14,7 @@ from kvlab.bench.speed.vllm_peer import Vllm
 from kvlab.bench.speed.work import BLOCK_SIZE, serving
 from kvlab.errors import BadInput
 
+pytestmark = pytest.mark.long
 VOCABULARY = 1_024
 
 
@@ -29,7 +30,6 @@ def found() -> dict[str, Any]:
         return speed.bench_engine("story", "float32", None, True, 1, said.append)
 
 
-@pytest.mark.long
 def test_all_give_the_same_tokens(found: dict[str, Any]) -> None:
     """Greedy, float32: transformers is the source of what is right."""
     for work, by_name in found["works"].items():

@@ -377,6 +377,7 @@ def test_the_lab_refuses_stops_and_keeps_what_was_typed(page, url, trouble, tmp_
     assert not trouble
 
 
+@pytest.mark.long
 def test_what_the_kernel_never_heard_is_there_after_a_reload(page, url, trouble):
     opened(page, url, "?page=lab&scenario=victims")
     prompt = settings(page).get_by_label("prompt", exact=True).first

@@ -130,6 +130,7 @@ def test_pages_leave_nothing_behind(serve: Callable[..., Any], notebook: str, ti
     assert said == []
 
 
+@pytest.mark.long
 def test_when_files_run_out_those_who_are_in_stay_and_the_next_is_told(
     serve: Callable[..., Any], notebook: str
 ):
