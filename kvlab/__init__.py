@@ -12,6 +12,8 @@
         print(step)                        what happened, in words
     engine.kv("A", layer=0)                K and V of a request, gathered through its block table
 
+    kvlab.build.check(2, Pool)             a piece of an engine that you wrote yourself, checked
+
 Importing it costs nothing: torch comes with the first run that needs a model.
 """
 
@@ -20,14 +22,15 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-LATE = {"run": "kvlab.lab.front", "Engine": "kvlab.lab.by_hand"}
+LATE = {"run": "kvlab.lab.front", "Engine": "kvlab.lab.by_hand", "build": "kvlab.build"}
 """Where the names of the front door are, for when somebody first asks for them."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(LATE[name]), name)
+    module = import_module(LATE[name])
+    return module if name == "build" else getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -13,6 +13,7 @@ HOUSE = ROOT / "kvlab"
 FLOORS = (
     ("__main__",),
     ("cli", "doctor", "bench"),
+    ("build",),
     ("server", "lab"),
     ("pages", "export"),
     ("draw",),
