@@ -361,15 +361,43 @@ def record() -> None:
 
 
 @app.command()
-def lab(port: Port = None, no_browser: NoBrowser = False, verbose: Verbose = False) -> None:
+def lab(
+    port: Port = None,
+    no_browser: NoBrowser = False,
+    verbose: Verbose = False,
+    student: Annotated[
+        bool,
+        typer.Option("--student", help="A copy in ./kvlab-notebooks, without the solutions."),
+    ] = False,
+) -> None:
     """Open the notebooks in JupyterLab. Ctrl-C ends it."""
-    from kvlab.server.lab_server import LabSettings, serve_lab
+    from kvlab.server.lab_server import LabSettings, hand_out, serve_lab
 
-    serve_lab(
-        LabSettings(
-            folder=ROOT / "notebooks", port=port, open_browser=not no_browser, verbose=verbose
-        )
-    )
+    folder = hand_out(Path("kvlab-notebooks")) if student else ROOT / "notebooks"
+    serve_lab(LabSettings(folder=folder, port=port, open_browser=not no_browser, verbose=verbose))
+
+
+@app.command()
+def grade(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Notebooks handed in, in folders or not.")
+    ],
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="A line an exercise, for a spreadsheet.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Adds cases that nobody has seen; the same for a number.")
+    ] = None,
+) -> None:
+    """Grade the exercises that learners wrote. Their code runs here, with your rights."""
+    from kvlab.lab.build import grade as grading
+
+    grades = grading.grade(folder, seed)
+    if as_csv:
+        print(grading.as_csv(grades), end="")
+        return
+    for one in grades:
+        print(f"{one.notebook}, exercise {one.exercise}: {one.said}")
 
 
 @app.command(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,21 @@ def serve_lab(settings: LabSettings) -> None:
         settings.open_browser,
     )
     server.start()
+
+
+def hand_out(folder: Path) -> Path:
+    """Copy the notebooks that `folder` lacks into it, solutions apart; what is there stays.
+
+    Raises BadInput where it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for notebook in sorted((ROOT / "notebooks").glob("[0-9][0-9]-*.ipynb")):
+            if not (folder / notebook.name).exists():
+                shutil.copyfile(notebook, folder / notebook.name)
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot be written ({error.strerror})") from None
+    return folder
 
 
 def start(folder: Path) -> str:

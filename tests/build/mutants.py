@@ -589,9 +589,9 @@ MUTANTS = [
         "nonsense",
         7,
         "min(running, key=lambda request: request.computed)",
-        "None",
+        '"nobody"',
         None,
-        "`victim` gave None; give one of `running`, or its id",
+        "`victim` gave 'nobody'; give one of `running`, or its id",
     ),
     Mutant(
         "everybody who fits now",

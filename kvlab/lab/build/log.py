@@ -273,7 +273,6 @@ class Log:
 
     def forked(self, other: Request, parent: Request) -> None:
         self._open(other)
-        self._shim.requests[other.id].prompt = tuple(other.history[:-1])
         self._tables[other.id] = list(other.table)
         self._valid[other.id] = self._ever[other.id] = other.computed
         refs = tuple(self._frame.references.get(block, 0) for block in other.table)
