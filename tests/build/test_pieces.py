@@ -193,6 +193,49 @@ def test_an_exception_is_told_with_the_learners_line() -> None:
     assert "`victim` raised TypeError" in build.check(7, lambda running, need: running["x"]).text
 
 
+@pytest.mark.parametrize(
+    ("number", "old", "new", "says"),
+    [
+        (1, "return max(0, -(-upto //", "max(0, -(-upto //", "`missing` gave None; give a whole"),
+        (
+            1,
+            "+ position % self.block_size",
+            "+ position % self.block_size + 1e-3",
+            "your `slot` says 0.001",
+        ),
+        (2, "return len(self.blocks)", "return self.blocks", "`free` is [0, 1]; it is the number"),
+        (2, "        return taken\n", "", "`allocate(1)` gave None; give a list of 1 blocks"),
+        (2, "return taken\n", "return taken[:1] * count\n", "P0 stands twice in the table of A"),
+        (3, "self.process(request, tokens)", "self.process(request, 2)", "has 1 tokens left"),
+        (
+            4,
+            "            self.pause(victim)\n",
+            "            self.paus(victim)\n",
+            "`make_room` raised Attr",
+        ),
+        (
+            5,
+            "self.release(victim)\n\n    def swap_in",
+            "victim.table = None\n\n    def swap_in",
+            "is None",
+        ),
+        (
+            6,
+            "        return blocks\n\n    def rem",
+            "        pass\n\n    def rem",
+            "`find` gave None",
+        ),
+    ],
+)
+def test_what_a_method_may_not_return_is_one_sentence(
+    number: int, old: str, new: str, says: str
+) -> None:
+    assert old in TEXT
+    outcome = build.check(number, piece(number, TEXT.replace(old, new)))
+    assert outcome.right is False
+    assert says in outcome.text
+
+
 def test_what_is_no_piece_is_one_sentence() -> None:
     assert build.check(1, type("Half", (), {"slot": len})).text == (
         "Exercise 1: the class Half has no method `missing`."

@@ -143,7 +143,14 @@ def _hook(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
             self.log.needed(*given)
         elif name in ("preempt", "swap_out"):
             self.log.leaves(given[0], "swap" if name == "swap_out" else "recompute")
-        return guard.call(name, method, self, *given)
+        found = guard.call(name, method, self, *given)
+        if name == "missing" and (isinstance(found, bool) or not isinstance(found, int)):
+            raise Fault(f"`missing` gave {found!r:.60}; give a whole number of blocks")
+        if name == "find" and not isinstance(found, list):
+            raise Fault(
+                f"`find` gave {found!r:.60}; give a list of blocks, empty where none is known"
+            )
+        return found
 
     return hooked
 
@@ -156,7 +163,10 @@ def _guarded_pool(mine: type) -> type:
         @property
         def free(self) -> Any:
             found = guard.call("free", lambda: self.mine.free)
-            return guard.call("free", found) if callable(found) else found
+            found = guard.call("free", found) if callable(found) else found
+            if isinstance(found, bool) or not isinstance(found, int):
+                raise Fault(f"`free` is {found!r:.60}; it is the number of free blocks")
+            return found
 
         def allocate(self, count: int) -> Any:
             return guard.call("allocate", self.mine.allocate, count)

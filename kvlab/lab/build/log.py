@@ -172,6 +172,8 @@ class Log:
         for block, count in holders.items():
             if count > max(1, frame.references.get(block, 1)):
                 who = [r.id for r in frame.requests.values() if block in r.table]
+                if len(who) == 1:
+                    raise Fault(f"P{block} stands twice in the table of {who[0]}")
                 if frame.shares:
                     raise Fault(
                         f"P{block} is in the tables of {' and '.join(who)}, and `references` counts "
