@@ -527,7 +527,7 @@ MUTANTS = [
         "        self.known = {one: block for one, block in self.known.items() if block not in gone}\n",
         "",
         5,
-        "P0 is in the tables of C, and `references` counts 1",
+        "P0 stands twice in the table of C",
     ),
     Mutant(
         "writes into a shared block",
