@@ -12,6 +12,8 @@ from solved import NAMES, TEXT, solution
 from kvlab import build
 from kvlab.draw.pair import Pair
 from kvlab.errors import BadInput
+from kvlab.lab.build.check import admission_outcome, policy_outcome
+from kvlab.lab.build.exercises import hidden
 
 NUMBERS = range(1, 9)
 
@@ -170,6 +172,28 @@ class Watermark(build.Engine):
 def test_right_ones_of_other_shapes_pass(number: int, mine: Any) -> None:
     outcome = build.check(number, mine, seed=3)
     assert outcome.right, str(outcome)
+
+
+@pytest.mark.parametrize(("number", "other"), [(7, fewest_blocks), (8, Watermark)])
+def test_hidden_workloads_can_be_met_and_are_not_met_by_doing_nothing(
+    number: int, other: Any
+) -> None:
+    """Without a model: many seeds. `newest` itself and the open door fail every one."""
+    idle: Any = (lambda running, need: running[-1]) if number == 7 else OpenDoor
+    judge: Any = policy_outcome if number == 7 else admission_outcome
+    sizes = set()
+    for seed in range(40):
+        (one,) = hidden(number, seed)
+        sizes.add(str([(len(r["prompt"]), r["max_tokens"]) for r in one.scenario["requests"]]))
+        assert judge(piece(number), one).right
+        assert judge(other, one).right
+        assert judge(idle, one).right is False
+    assert len(sizes) > 10
+
+
+class OpenDoor(build.Engine):
+    def may_enter(self, request: Any) -> bool:
+        return self.fits(request)
 
 
 def test_an_endless_loop_is_stopped_with_its_line() -> None:
