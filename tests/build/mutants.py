@@ -1,8 +1,8 @@
 """Seeded faults in the reference solution, and the step at which each first does harm.
 
-The step is found by hand: in the first of the exercise's cases in which the fault can show, the
-first step in which a table, a schedule, a queue, the pool or a word is not what it should be. None:
-before any step.
+Steps and sentences were taken from a run of the checks and gone over one by one: the first step, in
+the smallest case in which the fault can show, where a table, a schedule, a queue, a pool, a copy or a
+word is not what it should be. None: no step is named.
 """
 
 # ruff: noqa: E501
