@@ -59,6 +59,11 @@ class Step:
     def __str__(self) -> str:
         return "\n  ".join([f"step {self.number}", *self.sentences])
 
+    def __repr__(self) -> str:
+        """One line: who was computed, who received."""
+        rows = ", ".join(f"{id} {tokens}" for id, tokens in self.scheduled.items()) or "nothing"
+        return f"step {self.number}: tokens computed {rows}; {len(self.events)} events"
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
