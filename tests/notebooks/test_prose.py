@@ -57,14 +57,12 @@ def facts_00(run: Runs) -> list[str]:
     pool, steps = story.trace.document["pool"], story.summary["steps"]
     return [
         f"ends in step {first(story.trace, 'block_needed')['step']}, where",
-        f"{len(short.summary['requests']['A']['output'])} instead of "
+        f"Let A ask for {len(short.summary['requests']['A']['output'])} outputs instead of "
         f"{len(story.summary['requests']['A']['output'])}. Before",
         f"It takes {short.summary['steps']} steps instead of {steps}.",
         f"*Steps of the run.* {steps}: press",
         f"*Blocks in the pool.* {pool['num_blocks']}, named",
-        "Notebooks 1 to 5 tell one story and build on each other. After them, 6, 7 and 8 can be",
-        "the ten words it uses most",
-        "## Ten words",
+        "Notebooks 1 to 5 tell one story; after them, 6, 7 and 8 can be",
     ]
 
 

@@ -12,7 +12,6 @@ import pytest
 from committed import BUILD, COURSE, FIGURES, FOLDER, read
 
 from kvlab.course.chapters import CHAPTERS
-from kvlab.trace.narration import load_words
 
 EVERY = [*COURSE, *BUILD, FOLDER / "dashboard.ipynb"]
 every = pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
@@ -95,14 +94,6 @@ def test_the_map_of_the_course_is_right():
         assert match
         assert minutes == match["minutes"]
         assert match["figure"].startswith("no figure" if figure == "–" else figure)
-
-
-def test_the_glossary_has_the_words_of_the_player():
-    words = next(c.source for c in read(COURSE[0]).cells if c.source.startswith("## Ten words"))
-    found = re.findall(r"^\| ([^|]+) \| [^|-]", words, re.MULTILINE)[1:]
-    terms = {term["name"].lower() for term in load_words("en")["terms"].values()}
-    assert len(found) == 10
-    assert {word.lower() for word in found} <= terms
 
 
 @lessons
