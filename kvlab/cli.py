@@ -22,7 +22,7 @@ import typer
 
 from kvlab.bench.cli import bench
 from kvlab.errors import BadInput, printable
-from kvlab.export.cli import export
+from kvlab.export.cli import export, quiz
 from kvlab.files.write import same_file
 from kvlab.models.cli import model
 from kvlab.predict import options
@@ -47,6 +47,7 @@ app = typer.Typer(
 app.add_typer(bench, name="bench")
 app.add_typer(model, name="model")
 app.command()(export)
+app.command()(quiz)
 
 Port = Annotated[
     int | None,

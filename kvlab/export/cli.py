@@ -58,6 +58,10 @@ def export(
         Path | None,
         typer.Option("--scenario", metavar="FILE", help="What was run, .yaml or .json."),
     ] = None,
+    scorm: Annotated[
+        Path | None,
+        typer.Option("--scorm", metavar="FILE", help="The page as a SCORM 1.2 package, .zip."),
+    ] = None,
     embed: Annotated[
         bool,
         typer.Option("--embed", help="Print an iframe for the --html file, for a page or LMS."),
@@ -93,6 +97,7 @@ def export(
         "--animation": animation,
         "--trace": trace,
         "--scenario": scenario_file,
+        "--scorm": scorm,
     }
     files = {option: path for option, path in wanted.items() if path is not None}
     if not files and not embed:
@@ -137,6 +142,7 @@ def check_files(files: dict[str, Path], source: str) -> None:
         seen[whole] = option
     endings = {
         "--animation": (".svg",),
+        "--scorm": (".zip",),
         "--storyboard": (".svg", ".png"),
         "--scenario": (".yaml", ".yml", ".json"),
     }
@@ -167,10 +173,62 @@ def makers_of(
         "--svg": lambda path: picture(trace, cursor, theme, **words),
         "--png": lambda path: png(picture(trace, cursor, theme, **words)),
         "--storyboard": board,
+        "--scorm": lambda path: scorm_package(trace, options),
         "--animation": lambda path: animation(trace, theme, **words),
         "--trace": lambda path: trace.as_text(),
         "--scenario": lambda path: scenario_text(trace, path),
     }
+
+
+def scorm_package(trace: Trace, options: Any) -> bytes:
+    """The lesson's page, which asks, as a package for an LMS."""
+    from dataclasses import replace
+
+    from kvlab.draw.stills.picture import title_of
+    from kvlab.export.page import page
+    from kvlab.export.scorm import package
+
+    asks = replace(options, predict=True, scorm=True)
+    return package(options.title or title_of(trace, options.language), page(trace, asks))
+
+
+def quiz(
+    form: Annotated[str, typer.Option("--form", help="A or B: the same with other numbers.")] = "A",
+    seed: Annotated[int, typer.Option("--seed", help="Another seed, other numbers.")] = 1,
+    language: Annotated[str, typer.Option("--lang", "--language", help="en or de.")] = "en",
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="One page; opens offline.")
+    ] = None,
+    scorm: Annotated[
+        Path | None,
+        typer.Option("--scorm", metavar="FILE", help="The page as a SCORM 1.2 package, .zip."),
+    ] = None,
+    results: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            "--results", metavar="BEFORE AFTER", help="Two files of answers: what was learned."
+        ),
+    ] = None,
+) -> None:
+    """Twelve questions on what the lab teaches, for before and after; what a class learned."""
+    files = {name: path for name, path in (("--html", html), ("--scorm", scorm)) if path}
+    if not files and results is None:
+        raise BadInput("quiz: say what to make: --html, --scorm or --results.")
+    check_files(files, "")
+    if results is not None:
+        from kvlab.course.quiz.results import compared
+
+        for table in compared(*results):
+            print(f"{table.caption}\n\n{table.as_markdown()}\n")
+    if files:
+        from kvlab.export.quiz import quiz_page, title_of_form
+        from kvlab.export.scorm import package
+
+        made = quiz_page(form, seed, language)
+        for option, path in files.items():
+            title = title_of_form(form, language)
+            write_whole(path, made if option == "--html" else package(title, made))
+            print(f"kvlab: {option[2:]} written to {path}", file=sys.stderr)
 
 
 def png(svg: str) -> bytes:

@@ -47,6 +47,8 @@ class PageOptions:
     presenter: bool = False
     whole: bool = False
     """The whole run instead of the lesson's part."""
+    scorm: bool = False
+    """It tells an LMS its score (kvlab/export/scorm.py)."""
 
 
 def page(trace: Trace, options: PageOptions) -> str:
@@ -72,7 +74,8 @@ def page(trace: Trace, options: PageOptions) -> str:
     without = f"<p>{escape(words['player']['without_script'])}</p>"
     picture = f'<img alt="{escape(title)}" src="data:image/svg+xml;base64,{board}">'
     style = text(BUNDLE / "player.css") + text(HERE / "page.css")
-    script = as_script(text(BUNDLE / "player.js")) + text(HERE / "page.js")
+    lms = text(HERE / "scorm.js") if options.scorm else ""
+    script = as_script(text(BUNDLE / "player.js")) + lms + text(HERE / "page.js")
     return file(title, options.language, run, style, script, without + picture)
 
 

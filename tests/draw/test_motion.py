@@ -19,10 +19,25 @@ def before(trace: Document, kind: str, **fields: Any) -> int:
     raise AssertionError(f"no {kind} with {fields}")
 
 
-MOVING = """
-(ms) => new Promise((done) => setTimeout(() => done(
-  [...new Set([...document.querySelectorAll("[data-moving]")].map((el) => el.dataset.moving))]
-), ms))
+# Watches in the page itself, frame by frame: {kind: milliseconds that one was there},
+# and how many blocks' frames flew at once.
+WATCH = """
+() => {
+  const since = new Map();
+  window.seen = {};
+  window.frames = 0;
+  const look = (now) => {
+    for (const el of document.querySelectorAll("[data-moving]")) {
+      const key = el.dataset.moving;
+      if (!since.has(key)) since.set(key, now);
+      window.seen[key] = Math.max(window.seen[key] ?? 0, now - since.get(key));
+    }
+    const frames = document.querySelectorAll(".k-fly[data-frame]").length;
+    window.frames = Math.max(window.frames, frames);
+    requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
+}
 """
 
 # The scene as text, whatever the order of attributes.
@@ -66,9 +81,9 @@ def test_each_kind_is_alive(
     at = before(trace, event, **fields)
     page = open_player(trace, cursor=at, motion="no-preference")
     page.locator(".kvlab-player").focus()
+    page.evaluate(WATCH)
     page.keyboard.press(key)
-    seen = set(page.evaluate(MOVING, 0)) | set(page.evaluate(MOVING, 210))
-    assert kind in seen
+    page.wait_for_function("(kind) => window.seen[kind] >= 200", arg=kind)
     page.wait_for_selector("[data-moving], .k-fly", state="detached")
     assert page.locator("[data-coming], [data-old]").count() == 0
     goal = page.evaluate("player.cursor")
@@ -120,8 +135,9 @@ def test_play_shows_it_too(open_player: Any, trace_named: Any) -> None:
     page = open_player(
         trace, motion="no-preference", cursor=before(trace, "block_released", id="B")
     )
+    page.evaluate(WATCH)
     page.locator("[data-control=play]").click()
-    assert "release" in set(page.evaluate(MOVING, 0)) | set(page.evaluate(MOVING, 210))
+    page.wait_for_function("window.seen.release >= 200")
     page.locator("[data-control=play]").click()
 
 
@@ -133,6 +149,6 @@ def test_a_pool_on_a_canvas_moves_too(open_player: Any) -> None:
     trace = run("canvas", engine, requests)
     page = open_player(trace, cursor=before(trace, "block_allocated"), motion="no-preference")
     page.locator(".kvlab-player").focus()
+    page.evaluate(WATCH)
     page.keyboard.press("ArrowRight")
-    assert "allocation" in page.evaluate(MOVING, 0)
-    assert page.locator(".k-fly[data-frame]").count() >= 4
+    page.wait_for_function("window.seen.allocation >= 0 && window.frames >= 4")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,7 +45,9 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     try:
         until(lambda: process.poll() is not None or "is running at" in log.read_text())
         assert process.poll() is None, log.read_text()
-        yield port
+        # Not always the port that was free a moment ago: it then takes the next one.
+        taken = until(lambda: re.search(r"http://[^\s/]+:(\d+)/", log.read_text()))
+        yield int(taken[1])
     finally:
         process.kill()
         process.wait()

@@ -26,21 +26,22 @@ function allocation(events, air, model) {
       entry: air.boxOf(air.at.entry(id, block)),
     }));
     given.forEach(({ id, block }, i) => {
-      const start = (0.4 * i) / given.length;
+      const start = (0.25 * i) / given.length;
       const el = air.at.block(block);
+      air.mark(air.at.card(id), "allocation"); // whose table grows
       const { box, entry } = places[i];
-      air.holdBack(el, "allocation", ms * (start + 0.3));
+      air.holdBack(el, "allocation", ms * (start + 0.35));
       // The frame closes around the block; its name goes over into the table.
       air.fly({
         id, model, kind: "allocation", ms, frame: true,
-        places: [box && around(box), box], at: [start, start + 0.3],
+        places: [box && around(box), box], at: [start, start + 0.35],
       });
       if (!entry) return;
       air.fly({
         label: `P${block}`, id, model, kind: "allocation", ms,
-        places: [box && middle(box, 30), entry], at: [start + 0.25, start + 0.58],
+        places: [box && middle(box, 30), entry], at: [start + 0.3, start + 0.75],
       });
-      air.holdBack(air.at.entry(id, block), "allocation", ms * (start + 0.58));
+      air.holdBack(air.at.entry(id, block), "allocation", ms * (start + 0.75));
     });
     for (const { id } of of(events, "admitted", "resumed")) step(air, id, "allocation", 14, ms);
   };

@@ -19,6 +19,7 @@ const WEIGHTS = {
   release: 480,
 };
 const LONGEST = 900;
+const SEEN = 215;
 const MOST_BEATS = 6;
 
 const BEATS = {
@@ -67,8 +68,11 @@ export function beats(model, from, to) {
   const shown = found.slice(-MOST_BEATS);
   if (shown.length) shown.at(-1).to = to;
   const whole = shown.reduce((sum, { kind }) => sum + WEIGHTS[kind], 0);
-  const scale = Math.min(1, LONGEST / whole);
-  return shown.map((beat) => ({ ...beat, ms: WEIGHTS[beat.kind] * scale }));
+  if (whole <= LONGEST) return shown.map((beat) => ({ ...beat, ms: WEIGHTS[beat.kind] }));
+  // Each is long enough to be seen, if that is possible; the rest of the time goes by weight.
+  const least = Math.min(SEEN, LONGEST / shown.length);
+  const rest = LONGEST - least * shown.length;
+  return shown.map((beat) => ({ ...beat, ms: least + (rest * WEIGHTS[beat.kind]) / whole }));
 }
 
 /** `show(cursor)` draws the scene at a cursor. */
