@@ -57,10 +57,14 @@ VictimFunction = Callable[[Sequence[Candidate], str], Candidate | str]
 """(candidates in running order, id of the request in need) -> the victim, or its id."""
 
 
+LONGEST_NAME = 60
+
+
 def name_of(function: VictimFunction) -> str:
     """What a trace calls a victim function: its own name, `function` where it has none."""
     name = getattr(function, "__name__", "")
-    return name if name.isidentifier() and name not in NAMES else "function"
+    own = name.isidentifier() and name not in NAMES and len(name) <= LONGEST_NAME
+    return name if own else "function"
 
 
 RANKS: dict[str, Callable[[Candidate], float]] = {
@@ -90,9 +94,9 @@ class VictimPolicy:
 
     @property
     def name(self) -> str:
-        """The policy's name in events, the reason code of its choices: `function` for the caller's
-        own, whose name stands in the run's settings."""
-        return self._victim if isinstance(self._victim, str) else "function"
+        """The policy's name in events, the reason code of its choices; the caller's own function has
+        the name that it was defined with."""
+        return self._victim if isinstance(self._victim, str) else name_of(self._victim)
 
     @property
     def steady(self) -> bool:

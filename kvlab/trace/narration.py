@@ -9,7 +9,7 @@ the two equal. A template is plain text with fields of the event in braces:
     {running:list}    a list: "A and B"; what joins it is the catalogue's affair (grammar.list)
     {free:block}      a count in the words of forms.block, by the plural rule in grammar.plural; its
                       digits stand in groups of three (grammar.thousands)
-    {why:victim}      a code in the words of maps.victim
+    {why:victim}      a code in the words of maps.victim; of one that is not there `*` speaks as {n}
 
 Besides the event's own fields a template may use the ones of `arguments`.
 
@@ -142,7 +142,10 @@ def _field(value: Any, spec: str | None, words: Words) -> str:
         count = digits.replace(",", words["grammar"]["thousands"])
         return _text(forms.get(plural(value, words), forms["other"])).replace("{n}", count)
     if spec in words["maps"]:
-        return _text(words["maps"][spec].get(_text(value), _text(value).replace("_", " ")))
+        code, known = _text(value), words["maps"][spec]
+        if code in known:
+            return _text(known[code])
+        return _text(known["*"]).replace("{n}", code) if "*" in known else code.replace("_", " ")
     items = value if isinstance(value, (list, tuple)) else [value]
     return _join([("" if spec == "list" else spec) + _text(item) for item in items], words)
 

@@ -145,7 +145,7 @@ def test_a_function_sees_the_candidates_and_who_is_in_need() -> None:
         Candidate("A", 0, 8, 2, 6, 2, 2),
         Candidate("B", 0, 8, 2, 4, 2, 2),
     ]
-    assert [(v.id, v.why) for _, v in record.victims] == [("B", "function")]
+    assert [(v.id, v.why) for _, v in record.victims] == [("B", "choose")]
 
 
 def raises(candidates: Sequence[Candidate], need: str) -> str:

@@ -16,6 +16,7 @@ import kvlab
 from kvlab.errors import BadInput
 from kvlab.lab import by_hand, front
 from kvlab.trace.document import Trace
+from kvlab.trace.narration import load_words, narrate
 
 ROOT = Path(__file__).resolve().parents[2]
 STORY: dict[str, Any] = {
@@ -79,7 +80,12 @@ def test_a_victim_function_chooses_and_its_name_is_in_the_trace(tmp_path: Path) 
     run = kvlab.run(STORY, victim=first_come)
     preempted = next(e for e in run.trace.events if e["kind"] == "preempted")
     assert asked[0] == (["A", "B"], "A")
-    assert (preempted["id"], preempted["victim"]) == ("A", "function")
+    assert (preempted["id"], preempted["victim"]) == ("A", "first_come")
+    for language, said in (
+        ("en", "victim function first_come named"),
+        ("de", "first_come genannt"),
+    ):
+        assert said in narrate(preempted, load_words(language))
     assert run.trace["scenario"]["engine"]["victim"] == "first_come"
     file = tmp_path / "trace.json"
     run.trace.write(file)

@@ -32,7 +32,8 @@ function field(value, spec, words) {
   }
   if (has(words.maps, spec)) {
     const map = words.maps[spec];
-    return has(map, text(value)) ? map[text(value)] : text(value).replaceAll("_", " ");
+    if (has(map, text(value))) return map[text(value)];
+    return has(map, "*") ? map["*"].replace("{n}", () => text(value)) : text(value).replaceAll("_", " ");
   }
   const items = Array.isArray(value) ? value : [value];
   return join(
