@@ -105,6 +105,20 @@ def test_b_has_the_hue_of_b_in_every_run():
         assert hue == chart_look.LIGHT.hues[1], name
 
 
+@pytest.mark.parametrize("name", ["figure-5", "figure-4", "storm"])
+def test_a_legend_stands_above_what_is_drawn(name: str):
+    """Not over labels: it is anchored by its lower edge, at the upper edge of the plot or above, and
+    the margin there has room for a line of it."""
+    trace = recorded(name)
+    figures = [memory_chart.memory_figure(trace), gaps_chart.gaps_figure(trace)]
+    shown = [figure for figure in figures if figure.layout.showlegend is not False]
+    assert shown
+    for figure in shown:
+        assert figure.layout.legend.yanchor == "bottom"
+        assert figure.layout.legend.y >= 1
+        assert figure.layout.margin.t >= 30
+
+
 def test_gaps_add_up_to_the_summary(trace: Trace):
     found = gaps(trace)
     for id, request in trace.summary["requests"].items():

@@ -263,3 +263,39 @@ def test_a_line_leads_from_the_entry_to_its_block(open_player: Any, trace_named:
     page.evaluate("(at) => player.goto(at)", at)
     page.locator('[data-block="0"]').hover()
     page.wait_for_selector(".k-lines path", state="attached")
+
+
+CUT_RINGS = """
+() => {
+  const cut = [];
+  for (const el of document.querySelectorAll(".kvlab-player *")) {
+    const look = getComputedStyle(el);
+    const line = look.outlineStyle === "none" ? 0 : parseFloat(look.outlineWidth);
+    const shadows = look.boxShadow.split(/,(?![^(]*\\))/).filter((one) => !one.includes("inset"));
+    const spreads = shadows.map((one) => parseFloat(/0px 0px 0px ([\\d.]+)px/.exec(one)?.[1] ?? 0));
+    const out = Math.max(line ? line + parseFloat(look.outlineOffset) : 0, ...spreads);
+    const box = el.getBoundingClientRect();
+    if (!box.width || out <= 0) continue;
+    window.rings = (window.rings ?? 0) + 1;
+    for (let at = el.parentElement; at && !at.matches(".kvlab-player"); at = at.parentElement) {
+      if (getComputedStyle(at).overflowX === "visible") continue;
+      const room = at.getBoundingClientRect();
+      if (box.left - out < room.left - 0.5 || box.right + out > room.right + 0.5) {
+        cut.push(`${el.className} in ${at.className}: ${box.left - out} in ${room.left}`);
+      }
+    }
+  }
+  return cut;
+}
+"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_ring_is_cut_at_the_side(open_player: Any, trace_named: Any, width: int) -> None:
+    """What an event touched has a ring: whole, at the first block of a row as well."""
+    page = open_player(trace_named("figure-4"))
+    page.set_viewport_size({"width": width, "height": 844})
+    for cursor in range(len(trace_named("figure-4")["events"]) + 1):
+        page.evaluate("(at) => player.goto(at)", cursor)
+        assert page.evaluate(CUT_RINGS) == [], cursor
+    assert page.evaluate("window.rings") >= 20
