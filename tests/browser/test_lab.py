@@ -224,6 +224,7 @@ def test_notebook_02_runs_and_can_be_stepped_through(new_page, lab, trouble, mod
     assert not trouble
 
 
+@pytest.mark.long
 def test_notebook_00_says_that_all_is_well(new_page, lab, trouble):
     page = new_page(color_scheme="dark", viewport={"width": 1280, "height": 1000})
     lab.open(page, "00-start-here.ipynb", "none")

@@ -45,6 +45,7 @@ def run(page: Page, cell: Any) -> Any:
     return cell
 
 
+@pytest.mark.long
 def test_wrongly_then_rightly(serve: Callable[..., Any], page: Page, tmp_path: Path) -> None:
     served = serve("lab", "--student", cwd=tmp_path)
     base, token = str(served.url).partition("/lab")[0], str(served.url).rpartition("token=")[2]

@@ -39,7 +39,7 @@ def solved(path: Path, text: str = TEXT) -> nbformat.NotebookNode:
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-@pytest.mark.parametrize("how", ["unsolved", "solved"])
+@pytest.mark.parametrize("how", [pytest.param("unsolved", marks=pytest.mark.long), "solved"])
 def test_runs_top_to_bottom(
     path: Path, how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -30,7 +30,12 @@ def test_the_reference_solution_is_right_on_hidden_cases_too(number: int) -> Non
     assert len(TEXT.splitlines()) <= 200
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.exercise} {m.what}")
+FIRST = {mutant.exercise: mutant for mutant in reversed(MUTANTS)}
+ALL = [pytest.param(m, marks=[] if FIRST[m.exercise] is m else pytest.mark.long) for m in MUTANTS]
+"""One of each exercise, and with --long the others."""
+
+
+@pytest.mark.parametrize("mutant", ALL, ids=lambda m: f"{m.exercise} {m.what}")
 def test_each_mutant_is_caught_at_its_step(mutant: Mutant) -> None:
     assert TEXT.count(mutant.old) >= 1
     outcome = build.check(

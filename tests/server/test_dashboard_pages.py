@@ -228,6 +228,7 @@ def test_what_is_not_reached_is_not_in_the_page(page, url, trouble):
     assert not trouble
 
 
+@pytest.mark.long
 def test_an_end_that_was_reached_and_the_place_outlive_a_reload(page, url, trouble):
     opened(page, url, "?chapter=5")
     assert forward(page)
@@ -392,6 +393,7 @@ def test_what_the_kernel_never_heard_is_there_after_a_reload(page, url, trouble)
     assert not trouble
 
 
+@pytest.mark.long
 def test_two_runs_side_by_side_and_back(page, url, trouble):
     opened(page, url)
     turn(page, "compare")

@@ -243,6 +243,7 @@ def test_an_engine_that_raises_and_one_that_runs_out_of_memory(page, room, troub
     assert not trouble, trouble
 
 
+@pytest.mark.long
 @pytest.mark.browser
 @pytest.mark.parametrize(
     "seconds", [0, pytest.param(60, marks=pytest.mark.full)], ids=["short", "a minute"]

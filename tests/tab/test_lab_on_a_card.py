@@ -16,7 +16,7 @@ from tests.tab.test_lab_page import MINUTES, opened_in, ran, shown, until, witho
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 KEEP_DEVICE = """
 const request = GPUAdapter.prototype.requestDevice;
