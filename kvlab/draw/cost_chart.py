@@ -48,7 +48,8 @@ def cost_figure(
         )
     for key in SWAPS:
         for tokens in crossings(machine, shape, key):
-            mark(figure, look, speech, tokens, recompute_ms(machine, shape, tokens))
+            recompute_ms = cost.recompute_seconds(tokens, shape, machine) * 1e3
+            mark(figure, look, speech, tokens, recompute_ms)
     powers = [16, 128, 1024, 8192]
     figure.update_layout(
         height=340,
@@ -101,10 +102,6 @@ def crossings(machine: Machine, shape: ModelShape, way: str) -> list[int]:
         return []
     inside = (found.first > cost.BLOCK_SIZE, found.last < cost.LENGTHS[-1])
     return [end for end, shown in zip((found.first, found.last), inside, strict=True) if shown]
-
-
-def recompute_ms(machine: Machine, shape: ModelShape, tokens: int) -> float:
-    return cost.recompute_seconds(tokens, shape, machine) * 1e3
 
 
 def cost_curves(machine: Machine, shape: ModelShape = cost.LLAMA) -> dict[str, list[float]]:

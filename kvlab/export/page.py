@@ -70,7 +70,8 @@ def page(trace: Trace, options: PageOptions) -> str:
         "presenter": options.presenter,
         "elsewhere": words["player"]["elsewhere"],
     }
-    board = base64.b64encode(still_of(trace, options).encode()).decode()
+    still = storyboard(trace, LIGHT, language=options.language, title=options.title)
+    board = base64.b64encode(still.encode()).decode()
     without = f"<p>{escape(words['player']['without_script'])}</p>"
     picture = f'<img alt="{escape(title)}" src="data:image/svg+xml;base64,{board}">'
     style = text(BUNDLE / "player.css") + text(HERE / "page.css")
@@ -128,10 +129,6 @@ def file(
 def text(path: Path) -> str:
     """A file with line ends as a browser counts them in a hash."""
     return path.read_text("utf-8").replace("\r\n", "\n")
-
-
-def still_of(trace: Trace, options: PageOptions) -> str:
-    return storyboard(trace, LIGHT, language=options.language, title=options.title)
 
 
 def as_script(module: str) -> str:
