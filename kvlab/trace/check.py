@@ -72,6 +72,11 @@ def check_story(document: Document, what: str) -> None:
     for id, request in document["summary"]["requests"].items():
         if request["output"] != outputs.get(id, []):
             raise BadInput(f"{what}: summary.requests.{id}.output is not what its events deliver.")
+    if not document["model"]["stand_in"]:  # a stand-in's tokens are shown without a text
+        told = [request["prompt"] for request in document["requests"]] + list(outputs.values())
+        for token in (token for tokens in told for token in tokens):
+            if str(token) not in document["tokens"]:
+                raise BadInput(f"{what}: tokens has no text for token {token}.")
 
 
 def check_steps(document: Document, what: str) -> None:

@@ -132,6 +132,15 @@ def test_a_change_is_refused_or_can_be_shown(name: str) -> None:
     assert 0 < shown < 40, "most changes contradict the rest"
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_token_of_a_model_that_writes_has_its_text(name: str) -> None:
+    for token in json.loads(text_of(name))["tokens"]:
+        document = json.loads(text_of(name))
+        del document["tokens"][token]
+        with pytest.raises(BadInput, match=rf"^trace t: tokens has no text for token {token}\.$"):
+            Trace.from_json(document, "trace t")
+
+
 def test_the_quick_look_accepts_nothing_that_the_schema_does_not() -> None:
     rule = schemas.schema("trace")["properties"]["summary"]
     verdicts = set()
