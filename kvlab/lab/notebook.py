@@ -36,6 +36,7 @@ from kvlab.draw.what_if import WhatIf
 from kvlab.draw.work_chart import work_chart
 from kvlab.errors import BadInput
 from kvlab.lab import own, ready
+from kvlab.lab.front import LabRun
 from kvlab.runs.run import Run, run_lesson
 from kvlab.trace.document import Trace
 from kvlab.trace.ranges import lesson_range
@@ -68,10 +69,10 @@ def all_well() -> Table:
     return ready.all_well()
 
 
-def run(name: str | Path, *settings: str) -> Run:
+def run(name: str | Path, *settings: str) -> LabRun:
     """Run a scenario, by name or from a file, with `PATH=VALUE` settings. Raises BadInput for what
     cannot run."""
-    return run_lesson(str(name), own.texts(settings))
+    return LabRun.of(run_lesson(str(name), own.texts(settings)))
 
 
 def try_run(name: str | Path, *settings: str) -> checks.Verdict:
