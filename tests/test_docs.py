@@ -151,6 +151,7 @@ def test_the_reading_is_as_long_as_it_says() -> None:
         read += sum(bool(line.strip()) for line in text.splitlines())
     (said,) = re.findall(r"about (\d+) lines to read", text_of(TOUR))
     assert 0.95 < read / int(said) < 1.05
+    assert read <= 700
 
 
 # Commands

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kvlab.runs.live")
 
-STATES = ("new", "loading", "running", "stopping", "done", "stopped", "failed")
 BETWEEN_PROGRESS = 0.1  # seconds
 TURN = threading.Lock()
 """Runs of one process take turns: torch's number of threads, which a run sets, is the process's."""
