@@ -94,12 +94,16 @@ def find_player(page: Page) -> Locator:
     tops = cycle(range(0, 12_000, 500))
 
     def near() -> bool:
-        if not player.count():
+        """Seen, and scrolled to: while the notebook measures its cells it may be taken out again."""
+        if not player.count() or not player.is_visible():
             scroll_to(page, next(tops))
-        return player.count() > 0
+            return False
+        with contextlib.suppress(sync_api.TimeoutError):
+            player.scroll_into_view_if_needed(timeout=5_000)
+            return True
+        return False
 
     until(near, page)
-    player.scroll_into_view_if_needed()
     player.locator("[data-control=forward]").wait_for(timeout=20_000)
     return player
 

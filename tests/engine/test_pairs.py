@@ -230,6 +230,7 @@ def judge(work: Work) -> Counter[str]:
 def document_of(lab: Lab, events: list[Any], steps: list[Any]) -> dict[str, Any]:
     engine, config = lab.engine, lab.config
     document: dict[str, Any] = {
+        "model": {"stand_in": True},
         "pool": {
             "num_blocks": config.num_blocks,
             "block_size": config.block_size,
